@@ -128,8 +128,9 @@ func acceptsName(v *kind.Version, name string) bool {
 // namesOnly is a strategy without its rules on other fields than the name.
 type namesOnly struct{ lifecycle.Strategy }
 
-func (s namesOnly) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return slices.DeleteFunc(s.Strategy.Validate(ctx, obj), func(err *field.Error) bool { return !strings.HasPrefix(err.Field, "metadata") })
+func (s namesOnly) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
+	_, errs := s.Strategy.Create(ctx, obj)
+	return nil, slices.DeleteFunc(errs, func(err *field.Error) bool { return !strings.HasPrefix(err.Field, "metadata") })
 }
 
 func collectionOf(v *kind.Version) string {

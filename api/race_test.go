@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/sqldb"
@@ -53,14 +54,14 @@ type overtaken struct {
 	nesting bool                // guarded by mu
 }
 
-func (o *overtaken) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+func (o *overtaken) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
 	o.pass(obj)
-	o.Strategy.PrepareForCreate(ctx, obj)
+	return o.Strategy.Create(ctx, obj)
 }
 
-func (o *overtaken) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+func (o *overtaken) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
 	o.pass(obj)
-	o.Strategy.PrepareForUpdate(ctx, obj, old)
+	return o.Strategy.Update(ctx, obj, old)
 }
 
 func (o *overtaken) pass(obj runtime.Object) {

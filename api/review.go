@@ -40,7 +40,7 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		return out, r.statusError(err, r.key(ctx, ""))
 	}
 	if r.v.GVK.Group == authorizationv1.GroupName {
-		if errs := r.v.Strategy.Validate(ctx, obj); len(errs) > 0 {
+		if _, errs := r.v.Strategy.Create(ctx, obj); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(schema.GroupKind{Group: r.v.GVK.Group}, "", errs) // Kubernetes names no kind here
 		}
 	}

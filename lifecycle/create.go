@@ -34,7 +34,7 @@ type Creation struct {
 // refuses it: BadRequest for a namespace or resourceVersion that contradicts
 // the request, Invalid for fields that break a rule. obj is changed in place.
 //
-// The generation stays as the client sent it: the kind's PrepareForCreate sets it,
+// The generation stays as the client sent it: the kind's strategy sets it,
 // and kinds without a generation store the client's value.
 func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creation) (warnings []string, err error) {
 	m, err := meta.Accessor(obj)
@@ -50,8 +50,8 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	if err := fillSystemFields(m, c); err != nil {
 		return nil, fmt.Errorf("before create of %T: %w", obj, err)
 	}
-	s.PrepareForCreate(ctx, obj)
-	errs := append(checkMarks(m, nil, c.Restored), s.Validate(ctx, obj)...)
+	warnings, errs := s.Create(ctx, obj)
+	errs = append(checkMarks(m, nil, c.Restored), errs...)
 	if len(errs) == 0 {
 		// After the kind's own rules, whose messages are more precise.
 		errs = apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), newNameRule, metadataPath)
@@ -59,8 +59,6 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	if len(errs) > 0 {
 		return nil, object.InvalidFields(distinct(errs))
 	}
-	warnings = s.WarningsOnCreate(ctx, obj)
-	s.Canonicalize(obj)
 	return warnings, nil
 }
 

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
@@ -123,12 +122,6 @@ func TestBeforeCreateSystemFields(t *testing.T) {
 	}
 }
 
-// genericStrategy is the strategy of a kind that does nothing: the generation
-// is left to the client.
-type genericStrategy struct{ strategy }
-
-func (genericStrategy) PrepareForCreate(context.Context, runtime.Object) {}
-
 func TestBeforeCreateGeneration(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -136,15 +129,15 @@ func TestBeforeCreateGeneration(t *testing.T) {
 		sent, want int64
 	}{
 		"the kind's prepare decides":         {strategy{}, 7, 1},
-		"a kind that keeps none, as sent":    {genericStrategy{}, 7, 7},
-		"a kind that keeps none, none added": {genericStrategy{}, 0, 0},
+		"a kind that keeps none, as sent":    {plainStrategy{}, 7, 7},
+		"a kind that keeps none, none added": {plainStrategy{}, 0, 0},
 	} {
 		obj, _, err := create(test.strategy, metav1.ObjectMeta{Name: "a", Generation: test.sent})
 		if err != nil || obj.Generation != test.want {
 			t.Errorf("%s: got %d, %v; want %d", name, obj.Generation, err, test.want)
 		}
 	}
-	if _, _, err := create(genericStrategy{}, metav1.ObjectMeta{Name: "a", Generation: -1}); !object.Is(err, object.Invalid) {
+	if _, _, err := create(plainStrategy{}, metav1.ObjectMeta{Name: "a", Generation: -1}); !object.Is(err, object.Invalid) {
 		t.Errorf("a negative generation: got %v, want an Invalid", err)
 	}
 }

@@ -27,40 +27,30 @@ type strategy struct {
 
 func (s strategy) NamespaceScoped() bool { return !s.clusterScoped }
 
-func (s strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+func (s strategy) Create(_ context.Context, obj runtime.Object) ([]string, field.ErrorList) {
 	obj.(*corev1.ConfigMap).Generation = 1
+	return s.decide(obj)
 }
 
-func (s strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
-	if _, bad := obj.(*corev1.ConfigMap).Data["bad"]; bad {
-		return field.ErrorList{field.Forbidden(field.NewPath("data").Key("bad"), "is bad")}
-	}
-	return nil
-}
-
-func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
-	if _, old := obj.(*corev1.ConfigMap).Data["old"]; old {
-		return []string{"data[old] is old"}
-	}
-	return nil
-}
-
-func (s strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+func (s strategy) Update(_ context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
 	m, was := obj.(*corev1.ConfigMap), old.(*corev1.ConfigMap)
 	if !maps.Equal(m.Data, was.Data) {
 		m.Generation++
 	}
+	return s.decide(obj)
 }
 
-func (s strategy) ValidateUpdate(ctx context.Context, obj, _ runtime.Object) field.ErrorList {
-	return s.Validate(ctx, obj)
+func (s strategy) decide(obj runtime.Object) (warnings []string, errs field.ErrorList) {
+	data := obj.(*corev1.ConfigMap).Data
+	if _, bad := data["bad"]; bad {
+		return nil, field.ErrorList{field.Forbidden(field.NewPath("data").Key("bad"), "is bad")}
+	}
+	if _, old := data["old"]; old {
+		warnings = []string{"data[old] is old"}
+	}
+	delete(data, "drop")
+	return warnings, nil
 }
-
-func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
-	return s.WarningsOnCreate(ctx, obj)
-}
-
-func (s strategy) Canonicalize(obj runtime.Object) { delete(obj.(*corev1.ConfigMap).Data, "drop") }
 
 func (s strategy) AllowCreateOnUpdate(context.Context) bool { return false }
 
@@ -84,14 +74,10 @@ func wantError(t *testing.T, err error, code object.Code, text string) {
 // plainStrategy is the strategy of a kind without its own rules, for any object.
 type plainStrategy struct{ strategy }
 
-func (plainStrategy) PrepareForCreate(context.Context, runtime.Object)                 {}
-func (plainStrategy) Validate(context.Context, runtime.Object) field.ErrorList         { return nil }
-func (plainStrategy) WarningsOnCreate(context.Context, runtime.Object) []string        { return nil }
-func (plainStrategy) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
-func (plainStrategy) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
+func (plainStrategy) Create(context.Context, runtime.Object) ([]string, field.ErrorList) {
+	return nil, nil
 }
-func (plainStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
+
+func (plainStrategy) Update(context.Context, runtime.Object, runtime.Object) ([]string, field.ErrorList) {
+	return nil, nil
 }
-func (plainStrategy) Canonicalize(runtime.Object) {}

@@ -46,19 +46,17 @@ func BeforeUpdate(ctx context.Context, s Strategy, obj, old runtime.Object, c Ch
 	if unversioned(m.GetResourceVersion()) && s.AllowUnconditionalUpdate(ctx) {
 		m.SetResourceVersion(was.GetResourceVersion())
 	}
-	m.SetGeneration(was.GetGeneration()) // PrepareForUpdate increments it
-	s.PrepareForUpdate(ctx, obj, old)
+	m.SetGeneration(was.GetGeneration()) // the strategy increments it
 	keepSystemFields(m, was)
+	warnings, refused := s.Update(ctx, obj, old)
 
 	errs := apivalidation.ValidateObjectMetaAccessor(m, s.NamespaceScoped(), nameRule, metadataPath)
 	errs = append(errs, apivalidation.ValidateObjectMetaAccessorUpdate(m, was, metadataPath)...)
 	errs = append(errs, checkMarks(m, was, false)...)
-	errs = append(errs, s.ValidateUpdate(ctx, obj, old)...)
+	errs = append(errs, refused...)
 	if len(errs) > 0 {
 		return Updated{}, object.InvalidFields(distinct(errs))
 	}
-	warnings := s.WarningsOnUpdate(ctx, obj, old)
-	s.Canonicalize(obj)
 	return Updated{Remove: LastFinalizerGone(m, was), Warnings: warnings}, nil
 }
 

@@ -35,14 +35,14 @@ func newKind() (*kind.Kind, error) {
 // readOnly lets clients change metadata only.
 type readOnly struct{ lifecycle.Strategy }
 
-// ValidateUpdate refuses a change of spec or status and names the field.
-func (s readOnly) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	errs := s.Strategy.ValidateUpdate(ctx, obj, old)
+// Update refuses a change of spec or status and names the field.
+func (s readOnly) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := s.Strategy.Update(ctx, obj, old)
 	a, b := obj.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
 	for _, name := range []string{"spec", "status"} {
 		if !equality.Semantic.DeepEqual(a.Object[name], b.Object[name]) {
 			errs = append(errs, field.Forbidden(field.NewPath(name), "is the mesh's to write: delete the object to drain the node"))
 		}
 	}
-	return errs
+	return warnings, errs
 }

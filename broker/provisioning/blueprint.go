@@ -79,39 +79,36 @@ func (b *blueprint) domain(v blueprintVersion) (broker.BlueprintVersion, error) 
 // blueprintStrategy adds rules to those of the schema.
 type blueprintStrategy struct{ lifecycle.Strategy }
 
-// PrepareForCreate adds the finalizer that keeps a Blueprint while it is in
-// use.
-func (s blueprintStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	s.Strategy.PrepareForCreate(ctx, obj)
+// Create adds the finalizer that keeps a Blueprint while it is in use, and lets the domain
+// check every version.
+func (s blueprintStrategy) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
 	addFinalizer(obj, InUseFinalizer)
-}
-
-// Validate lets the domain check every version.
-func (s blueprintStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	if errs := s.Strategy.Validate(ctx, obj); len(errs) > 0 {
-		return errs // an object that violates the schema cannot be decoded
+	warnings, errs := s.Strategy.Create(ctx, obj)
+	if len(errs) > 0 {
+		return nil, errs // an object that violates the schema cannot be decoded
 	}
 	b, err := decode[blueprint](obj)
 	if err != nil {
-		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
-	return b.check()
+	return warnings, b.check()
 }
 
-// ValidateUpdate allows one change of a version: to withdraw it.
-func (s blueprintStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	if errs := s.Strategy.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
-		return errs
+// Update allows one change of a version: to withdraw it.
+func (s blueprintStrategy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := s.Strategy.Update(ctx, obj, old)
+	if len(errs) > 0 {
+		return nil, errs
 	}
 	next, err := decode[blueprint](obj)
 	if err != nil {
-		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
 	was, err := decode[blueprint](old)
 	if err != nil {
-		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+		return nil, field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
-	return append(next.check(), next.checkKept(was)...)
+	return warnings, append(next.check(), next.checkKept(was)...)
 }
 
 func (b *blueprint) check() (errs field.ErrorList) {

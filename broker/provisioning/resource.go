@@ -41,22 +41,21 @@ func (r *resource) request() broker.ProvisionRequest {
 // resourceStrategy adds rules to those of the schema.
 type resourceStrategy struct{ lifecycle.Strategy }
 
-// PrepareForCreate adds the finalizer, so that a stored resource stays until
-// its teardown is over.
-func (s resourceStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	s.Strategy.PrepareForCreate(ctx, obj)
+// Create adds the finalizer, so that a stored resource stays until its teardown is over.
+func (s resourceStrategy) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
 	addFinalizer(obj, TeardownFinalizer)
+	return s.Strategy.Create(ctx, obj)
 }
 
-// ValidateUpdate keeps the spec of a resource immutable.
-func (s resourceStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	errs := s.Strategy.ValidateUpdate(ctx, obj, old)
+// Update keeps the spec of a resource immutable.
+func (s resourceStrategy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := s.Strategy.Update(ctx, obj, old)
 	next, ok := obj.(*unstructured.Unstructured)
 	was, okOld := old.(*unstructured.Unstructured)
 	if ok && okOld && !equality.Semantic.DeepEqual(next.Object["spec"], was.Object["spec"]) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec"), "cannot be changed: declare another resource"))
 	}
-	return errs
+	return warnings, errs
 }
 
 // decode reads an object of one of this package's kinds.

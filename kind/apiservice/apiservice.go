@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +58,10 @@ func Kind() (*kind.Kind, error) {
 // rules accepts the name of the core group's version, "v1.", which is not a DNS name.
 type rules struct{ lifecycle.Strategy }
 
-func (rules) Validate(context.Context, runtime.Object) field.ErrorList { return nil }
+func (r rules) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := r.Strategy.Create(ctx, obj)
+	return warnings, slices.DeleteFunc(errs, func(err *field.Error) bool { return err.Field == "metadata.name" })
+}
 
 // Keeper writes the APIServices. Every replica runs one.
 type Keeper struct {

@@ -78,14 +78,13 @@ func TestAutoscalerVersions(t *testing.T) {
 	equal(t, "the stored form", again, body)
 	sent := v1.DeepCopy()
 	sent.Annotations = nil
-	v.Strategy.PrepareForUpdate(background, sent, v1)
+	v.Strategy.Update(background, sent, v1)
 	conditions := autoscaling.HorizontalPodAutoscalerConditionsAnnotation
 	if sent.Annotations[conditions] != v1.Annotations[conditions] || sent.Annotations[autoscaling.MetricSpecsAnnotation] != "" || sent.Generation != 1 {
 		t.Errorf("the update became %+v", sent.ObjectMeta)
 	}
 	sent.Annotations[autoscaling.MetricSpecsAnnotation] = "{"
-	v.Strategy.PrepareForCreate(background, sent)
-	if errs := v.Strategy.Validate(background, sent); len(errs) == 0 {
+	if _, errs := v.Strategy.Create(background, sent); len(errs) == 0 {
 		t.Error("an annotation that does not parse is valid")
 	}
 }

@@ -64,7 +64,8 @@ func TestValidateSigningRequest(t *testing.T) {
 	} {
 		r := newSigningRequest(t)
 		test.change(r)
-		if got := fieldsOf(strategy.Validate(background, r)); got != test.want {
+		_, errs := strategy.Create(background, r)
+		if got := fieldsOf(errs); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -117,8 +118,8 @@ func TestSigningSubresources(t *testing.T) {
 	} {
 		next := approved.DeepCopy()
 		test.change(next)
-		test.strategy.PrepareForUpdate(background, next, approved)
-		if got := fieldsOf(test.strategy.ValidateUpdate(background, next, approved)); got != test.want {
+		_, errs := test.strategy.Update(background, next, approved)
+		if got := fieldsOf(errs); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 		same := next.Spec.Username == approved.Spec.Username && next.Spec.SignerName == approved.Spec.SignerName && len(next.Status.Certificate) == 0 &&

@@ -56,7 +56,7 @@ import (
 // networkDefs are the kinds of networks and of what coordinates their members.
 func networkDefs() []def {
 	return []def{
-		{obj: &coordinationv1.Lease{}, plural: "leases", strategy: lease.Strategy},
+		{obj: &coordinationv1.Lease{}, plural: "leases", strategy: lease.Strategy, undeclared: true},
 		{obj: &discoveryv1.EndpointSlice{}, plural: "endpointslices", strategy: endpointslice.Strategy, forgives: isLoopback},
 		{obj: &networkingv1.Ingress{}, plural: "ingresses", short: []string{"ing"}, strategy: ingress.Strategy, status: ingress.StatusStrategy},
 		{obj: &networkingv1.NetworkPolicy{}, plural: "networkpolicies", short: []string{"netpol"}, strategy: networkpolicy.Strategy},

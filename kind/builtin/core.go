@@ -26,7 +26,7 @@ func coreDefs() []def {
 		namespaceDef(),
 		podDef(),
 		serviceDef(),
-		{obj: &corev1.ConfigMap{}, plural: "configmaps", short: []string{"cm"}, strategy: configmap.Strategy},
+		{obj: &corev1.ConfigMap{}, plural: "configmaps", short: []string{"cm"}, strategy: configmap.Strategy, undeclared: true},
 		{obj: &corev1.Secret{}, plural: "secrets", strategy: secret.Strategy},
 		{obj: &corev1.ServiceAccount{}, plural: "serviceaccounts", short: []string{"sa"}, returnsDeleted: true, strategy: serviceaccount.Strategy},
 		{obj: &corev1.Binding{}, plural: "bindings", ephemeral: true, namespaced: true}, // the api package answers
@@ -56,8 +56,8 @@ func coreDefs() []def {
 			strategy: resourcequota.Strategy, status: resourcequota.StatusStrategy,
 		},
 		// The two views of the stored Events. The core view equals the stored form.
-		{obj: &corev1.Event{}, plural: "events", short: []string{"ev"}, strategy: event.Strategy},
-		{obj: &eventsv1.Event{}, plural: "events", short: []string{"ev"}, strategy: event.Strategy, view: &corev1.Event{}},
+		{obj: &corev1.Event{}, plural: "events", short: []string{"ev"}, strategy: event.Strategy, undeclared: true},
+		{obj: &eventsv1.Event{}, plural: "events", short: []string{"ev"}, strategy: event.Strategy, undeclared: true, view: &corev1.Event{}},
 	}
 }
 

@@ -29,6 +29,9 @@ type def struct {
 	prepare  func(obj, old runtime.Object)
 	forgives func(*field.Error) bool
 	warning  string
+	// undeclared says that Kubernetes declares no rules for the kind but those of metadata, which it
+	// does not enforce yet: frequent writes do not compute them.
+	undeclared bool
 
 	rules lifecycle.Rules
 	// returnsDeleted: a delete answers with the object, not with a Status.
@@ -119,7 +122,7 @@ func (d def) version(k *kind.Kind) *kind.Version {
 		return v
 	}
 	main := newStrategy(d.strategy, v.Resource(), "")
-	main.prepare, main.forgives, main.warning = d.prepare, d.forgives, d.warning
+	main.prepare, main.forgives, main.warning, main.undeclared = d.prepare, d.forgives, d.warning, d.undeclared
 	v.Strategy, v.ResetFields = main, resetFields(d.strategy)
 	if d.status != nil {
 		v.Status, v.StatusResetFields = newStrategy(d.status, v.Resource(), "status"), resetFields(d.status)

@@ -23,8 +23,8 @@ type kubernetes interface {
 	rest.RESTUpdateStrategy
 }
 
-// strategy applies a strategy of Kubernetes to objects of the version that is served: each
-// method converts them to the internal type, and back if it changed them.
+// strategy applies a strategy of Kubernetes to objects of the version that is served. It
+// converts them to the internal type for all steps of a write, and back.
 type strategy struct {
 	kubernetes
 	// info says to which resource and version the rules apply. The library's validation reads
@@ -37,7 +37,8 @@ type strategy struct {
 	// forgives, if set, reports whether this server accepts what an error of Kubernetes' validation refuses.
 	forgives func(*field.Error) bool
 	// warning is sent to clients that create an object, if it is not empty.
-	warning string
+	warning    string
+	undeclared bool // as in def
 }
 
 var _ lifecycle.Strategy = &strategy{}
@@ -66,7 +67,12 @@ func Change(obj runtime.Object, f func(in runtime.Object)) {
 		return
 	}
 	f(in)
-	// What the internal type does not have goes: a Secret's stringData.
+	external(in, obj)
+}
+
+// external sets obj to in, which was converted from it. What the internal type does not have is
+// removed: a Secret's stringData.
+func external(in, obj runtime.Object) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(obj).Elem().SetZero()
 	if err := Scheme().Convert(in, obj, nil); err != nil {
@@ -90,90 +96,88 @@ func (s *strategy) context(ctx context.Context) context.Context {
 	return genericrequest.WithRequestInfo(ctx, s.info)
 }
 
-// PrepareForCreate sets defaults first, which the rules take for granted: an object from the
+// Create sets defaults first, which the rules take for granted: an object from the
 // archive, or one that the server makes, may lack them.
-func (s *strategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
+func (s *strategy) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
 	Scheme().Default(obj)
 	if s.prepare != nil {
 		s.prepare(obj, nil)
 	}
-	Change(obj, func(in runtime.Object) { s.kubernetes.PrepareForCreate(s.context(ctx), in) })
-}
-
-func (s *strategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	in, err := internal(obj)
 	if err != nil {
-		return refuse(obj, err)
+		return nil, refuse(obj, err)
 	}
 	ctx = s.context(ctx)
-	errs := s.kubernetes.Validate(ctx, in)
-	return s.declared(ctx, errs, in, nil, func(options map[string]bool, subresources []string) field.ErrorList {
-		return Scheme().Validate(ctx, options, obj, subresources...)
-	})
-}
-
-// declared adds the errors of the rules that Kubernetes declares in its types, and removes those
-// that only repeat them, as the library's ValidateDeclaratively does. That one would copy and
-// convert the objects first, which are of the version that is served already.
-func (s *strategy) declared(ctx context.Context, errs field.ErrorList, in, was runtime.Object, check func(options map[string]bool, subresources []string) field.ErrorList) field.ErrorList {
-	if s.forgives != nil {
-		errs = slices.DeleteFunc(errs, s.forgives)
+	s.PrepareForCreate(ctx, in)
+	errs := s.decide(ctx, s.Validate(ctx, in), in, nil, obj, nil)
+	if len(errs) > 0 {
+		return nil, errs
 	}
-	d, ok := s.kubernetes.(rest.DeclarativeValidationStrategy)
-	if !ok {
-		return errs
-	}
-	config := d.DeclarativeValidationConfig(ctx, in, was)
-	enforced := validate.FilterEnforcedDeclarativeErrors(ctx, check(config.Options, s.subresources), true)
-	errs = validate.FilterCoveredHandwrittenErrors(ctx, errs.MarkFromImperative(), enforced, true, config.NormalizationRules...)
-	return append(errs, enforced...)
-}
-
-func (s *strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	in, err := internal(obj)
-	if err != nil {
-		return nil
-	}
-	warnings := s.kubernetes.WarningsOnCreate(s.context(ctx), in)
+	warnings := s.WarningsOnCreate(ctx, in)
 	if s.warning != "" {
 		warnings = append(warnings, s.warning)
 	}
-	return warnings
+	return warnings, nil
 }
 
-// PrepareForUpdate sets defaults in both objects, as Kubernetes does when it reads them.
-func (s *strategy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
+// Update sets defaults in both objects, as Kubernetes does when it reads them. It does not
+// validate the name, which cannot change: an object with a name from an older rule stays writable.
+func (s *strategy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
 	Scheme().Default(obj)
 	Scheme().Default(old)
 	if s.prepare != nil {
 		s.prepare(obj, old)
 	}
-	was, err := internal(old)
-	if err != nil {
-		return
-	}
-	Change(obj, func(in runtime.Object) { s.kubernetes.PrepareForUpdate(s.context(ctx), in, was) })
-}
-
-// ValidateUpdate does not validate the name, which cannot change: an object with a name from an
-// older rule stays writable.
-func (s *strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	in, err := internal(obj)
 	if err != nil {
-		return refuse(obj, err)
+		return nil, refuse(obj, err)
 	}
 	was, err := internal(old)
 	if err != nil {
-		return refuse(old, err)
+		return nil, refuse(old, err)
 	}
 	ctx = s.context(ctx)
-	errs := s.declared(ctx, s.kubernetes.ValidateUpdate(ctx, in, was), in, was, func(options map[string]bool, subresources []string) field.ErrorList {
-		return Scheme().ValidateUpdate(ctx, options, obj, old, subresources...)
-	})
+	s.PrepareForUpdate(ctx, in, was)
+	errs := s.decide(ctx, s.ValidateUpdate(ctx, in, was), in, was, obj, old)
 	if name(obj) == name(old) {
 		errs = slices.DeleteFunc(errs, func(err *field.Error) bool { return err.Field == "metadata.name" })
 	}
-	return errs
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return s.WarningsOnUpdate(ctx, in, was), nil
+}
+
+// decide completes the errors of Kubernetes' written rules about in, and brings in back to obj.
+// It sets the defaults that follow from what the rules have set: Kubernetes sets them whenever it
+// reads an object (the labels of a Job).
+//
+// The rules that Kubernetes declares in its types decide about obj. As in the library's
+// ValidateDeclaratively, errors that only repeat them are removed; that one would copy and convert
+// the objects first, which are of the version that is served already.
+func (s *strategy) decide(ctx context.Context, errs field.ErrorList, in, was, obj, old runtime.Object) field.ErrorList {
+	if len(errs) == 0 {
+		s.Canonicalize(in)
+	}
+	external(in, obj)
+	Scheme().Default(obj)
+	if s.forgives != nil {
+		errs = slices.DeleteFunc(errs, s.forgives)
+	}
+	d, ok := s.kubernetes.(rest.DeclarativeValidationStrategy)
+	if !ok || s.undeclared {
+		return errs
+	}
+	config := d.DeclarativeValidationConfig(ctx, in, was)
+	var declared field.ErrorList
+	if old == nil {
+		declared = Scheme().Validate(ctx, config.Options, obj, s.subresources...)
+	} else {
+		declared = Scheme().ValidateUpdate(ctx, config.Options, obj, old, s.subresources...)
+	}
+	enforced := validate.FilterEnforcedDeclarativeErrors(ctx, declared, true)
+	errs = validate.FilterCoveredHandwrittenErrors(ctx, errs.MarkFromImperative(), enforced, true, config.NormalizationRules...)
+	return append(errs, enforced...)
 }
 
 func name(obj runtime.Object) string {
@@ -182,25 +186,6 @@ func name(obj runtime.Object) string {
 		return ""
 	}
 	return m.GetName()
-}
-
-func (s *strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	in, err := internal(obj)
-	if err != nil {
-		return nil
-	}
-	was, err := internal(old)
-	if err != nil {
-		return nil
-	}
-	return s.kubernetes.WarningsOnUpdate(s.context(ctx), in, was)
-}
-
-// Canonicalize sets the defaults that follow from what the rules have set: Kubernetes sets them
-// whenever it reads an object (the labels of a Job).
-func (s *strategy) Canonicalize(obj runtime.Object) {
-	Change(obj, s.kubernetes.Canonicalize)
-	Scheme().Default(obj)
 }
 
 // AllowCreateOnUpdate is false for subresources, which never create an object.
@@ -218,25 +203,20 @@ var _ lifecycle.Strategy = review{}
 
 func (r review) NamespaceScoped() bool { return r.namespaced }
 
-func (r review) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+func (r review) Create(_ context.Context, obj runtime.Object) ([]string, field.ErrorList) {
 	if r.validate == nil {
-		return nil
+		return nil, nil
 	}
 	in, err := internal(obj)
 	if err != nil {
-		return refuse(obj, err)
+		return nil, refuse(obj, err)
 	}
-	return r.validate(in)
+	return nil, r.validate(in)
 }
 
-func (review) PrepareForCreate(context.Context, runtime.Object)                          {}
-func (review) WarningsOnCreate(context.Context, runtime.Object) []string                 { return nil }
-func (review) PrepareForUpdate(context.Context, runtime.Object, runtime.Object)          {}
-func (review) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string { return nil }
-func (review) Canonicalize(runtime.Object)                                               {}
-func (review) AllowCreateOnUpdate(context.Context) bool                                  { return false }
-func (review) AllowUnconditionalUpdate(context.Context) bool                             { return true }
-
-func (review) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
+func (review) Update(context.Context, runtime.Object, runtime.Object) ([]string, field.ErrorList) {
+	return nil, nil
 }
+
+func (review) AllowCreateOnUpdate(context.Context) bool      { return false }
+func (review) AllowUnconditionalUpdate(context.Context) bool { return true }

@@ -42,7 +42,7 @@ func TestGenerationOnCreate(t *testing.T) {
 			t.Fatal(err)
 		}
 		accessor.SetGeneration(7)
-		v.Strategy.PrepareForCreate(background, obj)
+		v.Strategy.Create(background, obj)
 		want := int64(7) // what the client sent is kept
 		if generations[v.GVK.Kind] {
 			want = 1
@@ -64,7 +64,7 @@ func TestStatusBelongsToItsEndpoint(t *testing.T) {
 		}
 		changed, stored := full(t, v.GVK), asServed(t, v, v.New())
 		changed.(metav1.Object).SetGeneration(0) // as lifecycle.BeforeUpdate does
-		v.Strategy.PrepareForUpdate(background, changed, stored)
+		v.Strategy.Update(background, changed, stored)
 		if got, want := at(t, changed, "status"), at(t, stored, "status"); got != want {
 			t.Errorf("update wrote the status: %.200s", got)
 		}
@@ -73,7 +73,7 @@ func TestStatusBelongsToItsEndpoint(t *testing.T) {
 		}
 		changed = full(t, v.GVK)
 		changed.(metav1.Object).SetGeneration(0)
-		v.Status.PrepareForUpdate(background, changed, stored)
+		v.Status.Update(background, changed, stored)
 		if got, want := at(t, changed, "spec"), at(t, stored, "spec"); got != want {
 			t.Errorf("/status wrote the spec: %.200s", got)
 		}
@@ -114,7 +114,7 @@ func TestGenerationMoves(t *testing.T) {
 			old.(metav1.Object).SetGeneration(3)
 			obj := old.DeepCopyObject()
 			tt.change(obj)
-			lookup(t, old.GetObjectKind().GroupVersionKind()).Strategy.PrepareForUpdate(background, obj, old)
+			lookup(t, old.GetObjectKind().GroupVersionKind()).Strategy.Update(background, obj, old)
 			if got := obj.(metav1.Object).GetGeneration(); got != tt.want {
 				t.Errorf("generation %d, want %d", got, tt.want)
 			}
@@ -145,7 +145,7 @@ func TestPodCreate(t *testing.T) {
 	obj := read(t, aPod).(*corev1.Pod)
 	obj.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}
 	obj.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "wait"}}
-	v.Strategy.PrepareForCreate(background, obj)
+	v.Strategy.Create(background, obj)
 	if obj.Status.Phase != corev1.PodPending || obj.Status.PodIP != "" || obj.Status.QOSClass != corev1.PodQOSBestEffort {
 		t.Errorf("status is %+v", obj.Status)
 	}
@@ -163,7 +163,7 @@ func TestPodStatusKeepsOwners(t *testing.T) {
 	obj := old.DeepCopy()
 	obj.OwnerReferences = nil
 	obj.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1"}
-	v.Status.PrepareForUpdate(background, obj, old)
+	v.Status.Update(background, obj, old)
 	if len(obj.OwnerReferences) != 1 || obj.Status.QOSClass != corev1.PodQOSGuaranteed {
 		t.Errorf("owners %v, class %q", obj.OwnerReferences, obj.Status.QOSClass)
 	}
@@ -223,7 +223,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 	t.Parallel()
 	v := lookup(t, namespaceGVK)
 	ns := read(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: team}\nspec: {finalizers: [example.com/x]}\nstatus: {phase: Terminating}\n").(*corev1.Namespace)
-	v.Strategy.PrepareForCreate(background, ns)
+	v.Strategy.Create(background, ns)
 	if ns.Status.Phase != corev1.NamespaceActive || len(ns.Spec.Finalizers) != 2 || ns.Spec.Finalizers[1] != corev1.FinalizerKubernetes {
 		t.Fatalf("created as %+v", ns)
 	}
@@ -259,7 +259,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 		left     int
 	}{"update": {v.Strategy, 2}, "status": {v.Status, 2}, "finalize": {NamespaceFinalizeStrategy(), 0}} {
 		obj := emptied.DeepCopy()
-		tt.strategy.PrepareForUpdate(background, obj, ns)
+		tt.strategy.Update(background, obj, ns)
 		if len(obj.Spec.Finalizers) != tt.left {
 			t.Errorf("%s leaves %d finalizers, want %d", name, len(obj.Spec.Finalizers), tt.left)
 		}
@@ -277,7 +277,7 @@ func TestGeneratedNamespaceGetsItsLabel(t *testing.T) {
 	t.Parallel()
 	ns := read(t, "apiVersion: v1\nkind: Namespace\nmetadata: {generateName: team-}\n").(*corev1.Namespace)
 	ns.Name = "team-x7"
-	lookup(t, namespaceGVK).Strategy.Canonicalize(ns)
+	lookup(t, namespaceGVK).Strategy.Create(background, ns)
 	if ns.Labels[corev1.LabelMetadataName] != "team-x7" {
 		t.Errorf("labels are %v", ns.Labels)
 	}
@@ -287,8 +287,7 @@ func TestJobSelectsItsOwnPods(t *testing.T) {
 	t.Parallel()
 	v := lookup(t, batchv1.SchemeGroupVersion.WithKind("Job"))
 	obj := read(t, aJob).(*batchv1.Job)
-	v.Strategy.PrepareForCreate(background, obj)
-	v.Strategy.Canonicalize(obj)
+	_, errs := v.Strategy.Create(background, obj)
 	for _, labels := range []map[string]string{obj.Spec.Template.Labels, obj.Labels} {
 		for label, want := range map[string]string{
 			"job-name": "once", "batch.kubernetes.io/job-name": "once",
@@ -302,13 +301,13 @@ func TestJobSelectsItsOwnPods(t *testing.T) {
 	if got := obj.Spec.Selector.MatchLabels; len(got) != 1 || got["batch.kubernetes.io/controller-uid"] != "0000-1" {
 		t.Errorf("selector is %v", got)
 	}
-	if errs := v.Strategy.Validate(background, obj); len(errs) > 0 {
+	if len(errs) > 0 {
 		t.Errorf("invalid: %v", errs)
 	}
 
 	manual := read(t, aJob).(*batchv1.Job)
 	*manual.Spec.ManualSelector = true
-	v.Strategy.PrepareForCreate(background, manual)
+	v.Strategy.Create(background, manual)
 	if manual.Spec.Selector != nil || len(manual.Spec.Template.Labels) != 0 {
 		t.Errorf("a manual selector was generated")
 	}
@@ -319,7 +318,7 @@ func TestSecretUpdateMergesStringData(t *testing.T) {
 	v := lookup(t, schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	old := &corev1.Secret{Type: corev1.SecretTypeOpaque}
 	obj := &corev1.Secret{StringData: map[string]string{"a": "b"}}
-	v.Strategy.PrepareForUpdate(background, obj, old)
+	v.Strategy.Update(background, obj, old)
 	if obj.Type != old.Type || string(obj.Data["a"]) != "b" || len(obj.StringData) > 0 {
 		t.Errorf("became %+v", obj)
 	}
@@ -329,13 +328,13 @@ func TestServiceKeepsItsAddress(t *testing.T) {
 	t.Parallel()
 	v := lookup(t, schema.GroupVersionKind{Version: "v1", Kind: "Service"})
 	old := read(t, "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: d}\nspec: {clusterIP: 10.0.0.9, ports: [{port: 1}]}\n").(*corev1.Service)
-	v.Strategy.PrepareForCreate(background, old)
+	v.Strategy.Create(background, old)
 	if len(old.Spec.ClusterIPs) != 1 {
 		t.Fatalf("clusterIPs are %v", old.Spec.ClusterIPs)
 	}
 	obj := old.DeepCopy()
 	obj.Spec.ClusterIP, obj.Spec.ClusterIPs = "", nil
-	v.Strategy.PrepareForUpdate(background, obj, old)
+	v.Strategy.Update(background, obj, old)
 	if obj.Spec.ClusterIP != "10.0.0.9" {
 		t.Errorf("clusterIP became %q", obj.Spec.ClusterIP)
 	}

@@ -26,8 +26,8 @@ func brief(errs field.ErrorList) []string {
 func create(t *testing.T, obj runtime.Object) field.ErrorList {
 	t.Helper()
 	s := lookup(t, obj.GetObjectKind().GroupVersionKind()).Strategy
-	s.PrepareForCreate(background, obj)
-	return s.Validate(background, obj)
+	_, errs := s.Create(background, obj)
+	return errs
 }
 
 // edit returns a manifest with one text replaced, and fails if the text is missing.
@@ -158,8 +158,7 @@ func TestValidObjects(t *testing.T) {
 			}
 			obj.(metav1.Object).SetResourceVersion("1") // as stored
 			same := obj.DeepCopyObject()
-			v.Strategy.PrepareForUpdate(background, same, obj)
-			if errs := v.Strategy.ValidateUpdate(background, same, obj); len(errs) > 0 {
+			if _, errs := v.Strategy.Update(background, same, obj); len(errs) > 0 {
 				t.Errorf("update without a change: %v", errs.ToAggregate())
 			}
 		})
@@ -191,12 +190,12 @@ func TestInvalidUpdates(t *testing.T) {
 			t.Parallel()
 			old, obj := read(t, tt.manifest), read(t, edit(t, tt.manifest, tt.old, tt.text))
 			s := lookup(t, old.GetObjectKind().GroupVersionKind()).Strategy
-			s.PrepareForCreate(background, old)
-			s.PrepareForCreate(background, obj) // a client sends what it read, with the change
+			s.Create(background, old)
+			s.Create(background, obj) // a client sends what it read, with the change
 			old.(metav1.Object).SetResourceVersion("1")
 			obj.(metav1.Object).SetResourceVersion("1")
-			s.PrepareForUpdate(background, obj, old)
-			got := brief(s.ValidateUpdate(background, obj, old))
+			_, errs := s.Update(background, obj, old)
+			got := brief(errs)
 			if !slices.Equal(got, append([]string{}, tt.want...)) {
 				t.Errorf("got  %q\nwant %q", got, tt.want)
 			}
@@ -209,11 +208,11 @@ func TestServiceAddressIsKept(t *testing.T) {
 	old := read(t, edit(t, valid["Service"], "spec: {", "spec: {clusterIP: 10.0.0.1, "))
 	obj := read(t, edit(t, valid["Service"], "spec: {", "spec: {clusterIP: 10.0.0.2, "))
 	s := lookup(t, old.GetObjectKind().GroupVersionKind()).Strategy
-	s.PrepareForCreate(background, old)
-	s.PrepareForUpdate(background, obj, old)
+	s.Create(background, old)
 	old.(metav1.Object).SetResourceVersion("1")
 	obj.(metav1.Object).SetResourceVersion("1")
-	if got := brief(s.ValidateUpdate(background, obj, old)); !slices.Equal(got, []string{"spec.clusterIPs[0]: Invalid value"}) {
+	_, errs := s.Update(background, obj, old)
+	if got := brief(errs); !slices.Equal(got, []string{"spec.clusterIPs[0]: Invalid value"}) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -224,19 +223,13 @@ func TestValidationNeverPanics(t *testing.T) {
 	for _, k := range Kinds() {
 		for _, v := range k.Versions {
 			empty, all := v.New(), full(t, v.GVK)
-			v.Strategy.PrepareForCreate(background, empty)
-			v.Strategy.PrepareForCreate(background, all)
-			v.Strategy.Validate(background, empty)
-			v.Strategy.Validate(background, all)
-			v.Strategy.WarningsOnCreate(background, empty)
+			v.Strategy.Create(background, empty)
+			v.Strategy.Create(background, all)
 			for _, pair := range [][2]runtime.Object{{empty, all}, {all, empty}, {v.New(), v.New()}} {
 				obj, old := pair[0].DeepCopyObject(), pair[1]
-				v.Strategy.PrepareForUpdate(background, obj, old)
-				v.Strategy.ValidateUpdate(background, obj, old)
-				v.Strategy.Canonicalize(obj)
+				v.Strategy.Update(background, obj, old)
 				if v.Status != nil {
-					v.Status.PrepareForUpdate(background, obj, old)
-					v.Status.ValidateUpdate(background, obj, old)
+					v.Status.Update(background, obj, old)
 				}
 			}
 		}

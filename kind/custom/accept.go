@@ -35,10 +35,12 @@ func Accept(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensio
 		acceptDeletion(&status, lifecycle.GuardOf(&crd.ObjectMeta).Held, at)
 		return status, !equality.Semantic.DeepEqual(status, crd.Status)
 	}
-	status.StoredVersions = withStorage(crd)
+	if v := storageVersion(crd); v != "" && !slices.Contains(status.StoredVersions, v) {
+		status.StoredVersions = append(status.StoredVersions, v)
+	}
 	verdict := acceptNames(&status.AcceptedNames, crd.Spec.Names, takenBy(crd, others))
 	set(&status, verdict, at)
-	if c := condition(status.Conditions, apiextensionsv1.Established); c == nil || c.Status != apiextensionsv1.ConditionTrue {
+	if !Established(crd) {
 		set(&status, establish(verdict), at)
 	}
 	if c := approval(crd); c != nil {
@@ -229,8 +231,7 @@ func condition(list []apiextensionsv1.CustomResourceDefinitionCondition, t apiex
 // Established says whether a definition's kind is served. A definition that is being
 // deleted is served until it is gone.
 func Established(crd *apiextensionsv1.CustomResourceDefinition) bool {
-	c := condition(crd.Status.Conditions, apiextensionsv1.Established)
-	return c != nil && c.Status == apiextensionsv1.ConditionTrue
+	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
 // Reserve represents a built-in kind in the others of [Accept], so that no definition

@@ -2,7 +2,6 @@ package custom
 
 import (
 	"context"
-	"slices"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -21,93 +20,68 @@ var (
 	_ lifecycle.Strategy = definitionStatusStrategy{}
 )
 
-// definitionStrategy prepares definitions as v1, and lets the library validate them in
-// its internal version.
+// definitionStrategy applies the library's strategy, which decides about the internal version, to
+// definitions as v1.
 type definitionStrategy struct{}
 
 func (definitionStrategy) NamespaceScoped() bool { return false }
 
-func (definitionStrategy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
-		return // Validate refuses it
+func (definitionStrategy) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
+	crd, in, errs := internal(obj)
+	if errs == nil {
+		errs = selectable(crd)
 	}
-	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
-	crd.Generation = 1
+	if errs != nil {
+		return nil, errs
+	}
 	if !kind.IsRestoring(ctx) {
-		delete(crd.Annotations, firstStorageKey)
+		delete(in.Annotations, firstStorageKey)
 	}
-	crd.Status.StoredVersions = withStorage(crd)
+	library := customresourcedefinition.NewStrategy(definitionScheme())
+	library.PrepareForCreate(ctx, in)
+	if errs := library.Validate(ctx, in); len(errs) > 0 {
+		return nil, errs
+	}
+	if errs := external(in, crd); errs != nil {
+		return nil, errs
+	}
+	return library.WarningsOnCreate(ctx, in), servable(crd)
 }
 
-func (definitionStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	before, okOld := old.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok || !okOld {
-		return
+func (definitionStrategy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	crd, in, errs := internal(obj)
+	if errs == nil {
+		errs = selectable(crd)
 	}
-	before.Status.DeepCopyInto(&crd.Status)
-	crd.Generation = before.Generation
-	if !equality.Semantic.DeepEqual(before.Spec, crd.Spec) {
-		crd.Generation++
+	if errs != nil {
+		return nil, errs
 	}
-	crd.Status.StoredVersions = withStorage(crd)
+	before, was, errs := internal(old)
+	if errs != nil {
+		return nil, errs
+	}
+	library := customresourcedefinition.NewStrategy(definitionScheme())
+	library.PrepareForUpdate(ctx, in, was)
+	if errs := library.ValidateUpdate(ctx, in, was); len(errs) > 0 {
+		return nil, errs
+	}
+	if errs := external(in, crd); errs != nil {
+		return nil, errs
+	}
 	keepFirstStorage(crd, before)
+	if equality.Semantic.DeepEqual(in.Spec, was.Spec) {
+		return nil, nil // an invalid spec from another release must stay updatable (finalizers)
+	}
+	return library.WarningsOnUpdate(ctx, in, was), servable(crd)
 }
 
-// withStorage returns status.storedVersions including the storage version: objects may
-// be stored in it as soon as it is declared.
-func withStorage(crd *apiextensionsv1.CustomResourceDefinition) []string {
-	stored := crd.Status.StoredVersions
-	for _, v := range crd.Spec.Versions {
-		if v.Storage && !slices.Contains(stored, v.Name) {
-			return append(slices.Clone(stored), v.Name)
-		}
-		if v.Storage {
-			break
-		}
-	}
-	return stored
-}
+func (definitionStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
 
-func (definitionStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	crd, errs := internal(obj)
-	if errs != nil {
-		return errs
-	}
-	if errs := selectable(obj); errs != nil {
-		return errs
-	}
-	if errs := library().Validate(ctx, crd); len(errs) > 0 {
-		return errs
-	}
-	return servable(obj)
-}
-
-func (definitionStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	crd, before, errs := internals(obj, old)
-	if errs != nil {
-		return errs
-	}
-	if errs := selectable(obj); errs != nil {
-		return errs
-	}
-	if errs := library().ValidateUpdate(ctx, crd, before); len(errs) > 0 {
-		return errs
-	}
-	if equality.Semantic.DeepEqual(crd.Spec, before.Spec) {
-		return nil // an invalid spec from another release must stay updatable (finalizers)
-	}
-	return servable(obj)
-}
+func (definitionStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
 
 // selectable refuses selectable fields of a version whose schema is missing or not
 // structural: the library would use that schema without a check.
-func selectable(obj runtime.Object) (errs field.ErrorList) {
-	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
-		return nil
-	}
+func selectable(crd *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
 	for i, v := range crd.Spec.Versions {
 		if len(v.SelectableFields) == 0 {
 			continue
@@ -124,11 +98,7 @@ func selectable(obj runtime.Object) (errs field.ErrorList) {
 
 // servable refuses definitions that the library accepts but this server cannot serve:
 // their kind would be established and then missing.
-func servable(obj runtime.Object) (errs field.ErrorList) {
-	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
-		return nil
-	}
+func servable(crd *apiextensionsv1.CustomResourceDefinition) (errs field.ErrorList) {
 	for i, v := range crd.Spec.Versions {
 		for j, column := range v.AdditionalPrinterColumns {
 			if err := jsonpath.New(column.Name).Parse("{" + column.JSONPath + "}"); err != nil {
@@ -148,83 +118,49 @@ func servable(obj runtime.Object) (errs field.ErrorList) {
 	return nil
 }
 
-func (definitionStrategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	crd, errs := internal(obj)
-	if errs != nil {
-		return nil
-	}
-	return library().WarningsOnCreate(ctx, crd)
-}
-
-func (definitionStrategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	crd, before, errs := internals(obj, old)
-	if errs != nil {
-		return nil
-	}
-	return library().WarningsOnUpdate(ctx, crd, before)
-}
-
-func (definitionStrategy) Canonicalize(runtime.Object) {}
-
-func (definitionStrategy) AllowCreateOnUpdate(context.Context) bool { return false }
-
-func (definitionStrategy) AllowUnconditionalUpdate(context.Context) bool { return false }
-
 // definitionStatusStrategy is the strategy of /status: it keeps the spec. As in
 // Kubernetes, metadata can be changed.
 type definitionStatusStrategy struct{ definitionStrategy }
 
-func (definitionStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
-	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
-	before, okOld := old.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok || !okOld {
-		return
-	}
-	before.Spec.DeepCopyInto(&crd.Spec)
-	crd.Generation = before.Generation
-	keepFirstStorage(crd, before)
-}
-
-func (definitionStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	crd, before, errs := internals(obj, old)
+func (definitionStatusStrategy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	crd, in, errs := internal(obj)
 	if errs != nil {
-		return errs
+		return nil, errs
 	}
-	return customresourcedefinition.NewStatusStrategy(definitionScheme()).ValidateUpdate(ctx, crd, before)
+	before, was, errs := internal(old)
+	if errs != nil {
+		return nil, errs
+	}
+	library := customresourcedefinition.NewStatusStrategy(definitionScheme())
+	library.PrepareForUpdate(ctx, in, was)
+	if errs := library.ValidateUpdate(ctx, in, was); len(errs) > 0 {
+		return nil, errs
+	}
+	errs = external(in, crd)
+	keepFirstStorage(crd, before)
+	return nil, errs
 }
 
-func (definitionStatusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
-}
-
-// definitionValidator is the part of the library's strategy for definitions that is used here.
-type definitionValidator interface {
-	Validate(ctx context.Context, obj runtime.Object) field.ErrorList
-	ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList
-	WarningsOnCreate(ctx context.Context, obj runtime.Object) []string
-	WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string
-}
-
-func library() definitionValidator { return customresourcedefinition.NewStrategy(definitionScheme()) }
-
-// internal converts a definition to the library's internal version. It copies it,
-// because the two versions would otherwise share memory.
-func internal(obj runtime.Object) (*apiextensions.CustomResourceDefinition, field.ErrorList) {
+// internal returns a definition and a copy of it in the library's internal version. Without the
+// copy the two versions would share memory.
+func internal(obj runtime.Object) (*apiextensionsv1.CustomResourceDefinition, *apiextensions.CustomResourceDefinition, field.ErrorList) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {
-		return nil, field.ErrorList{field.TypeInvalid(nil, obj, "must be a CustomResourceDefinition")}
+		return nil, nil, field.ErrorList{field.TypeInvalid(nil, obj, "must be a CustomResourceDefinition")}
 	}
-	out := &apiextensions.CustomResourceDefinition{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), out, nil); err != nil {
-		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
-	}
-	return out, nil
+	in := &apiextensions.CustomResourceDefinition{}
+	return crd, in, refuse(apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), in, nil))
 }
 
-func internals(obj, old runtime.Object) (crd, before *apiextensions.CustomResourceDefinition, errs field.ErrorList) {
-	if crd, errs = internal(obj); errs != nil {
-		return nil, nil, errs
+// external sets crd to a copy of in.
+func external(in *apiextensions.CustomResourceDefinition, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+	return refuse(apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(in.DeepCopy(), crd, nil))
+}
+
+// refuse is the error about a definition that cannot be converted.
+func refuse(err error) field.ErrorList {
+	if err == nil {
+		return nil
 	}
-	before, errs = internal(old)
-	return crd, before, errs
+	return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error())}
 }

@@ -126,15 +126,14 @@ func TestDefinitionValidate(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			crd := parse(t, tt.text)
 			s := Definition().Versions[0].Strategy
-			s.PrepareForCreate(t.Context(), crd)
-			if errs := s.Validate(t.Context(), crd); !has(errs, tt.field, tt.detail) {
+			if _, errs := s.Create(t.Context(), crd); !has(errs, tt.field, tt.detail) {
 				t.Errorf("errors = %v, want %s: %s", errs, tt.field, tt.detail)
 			}
 			crd.Status, _ = Accept(crd, nil, now)
 			_, _ = New(crd, nil) // it may be refused, it must not panic
 		})
 	}
-	if errs := (definitionStrategy{}).Validate(t.Context(), &metav1.Status{}); len(errs) != 1 {
+	if _, errs := (definitionStrategy{}).Create(t.Context(), &metav1.Status{}); len(errs) != 1 {
 		t.Errorf("a Status as definition: %v", errs)
 	}
 }
@@ -144,7 +143,7 @@ func TestDefinitionPrepareForCreate(t *testing.T) {
 	crd := parse(t, plain)
 	crd.Status = create(t, widgets).Status
 	crd.Generation = 9
-	Definition().Versions[0].Strategy.PrepareForCreate(t.Context(), crd)
+	Definition().Versions[0].Strategy.Create(t.Context(), crd)
 	want := apiextensionsv1.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}}
 	if diff := cmp.Diff(want, crd.Status); diff != "" || crd.Generation != 1 {
 		t.Errorf("generation %d, status (-want +got):\n%s", crd.Generation, diff)
@@ -174,19 +173,21 @@ func TestDefinitionUpdate(t *testing.T) {
 			c.Spec.Versions[0].Storage = false
 		}, 2, []string{"v1", "v2"}, ""},
 		{"stored version taken away", func(c *apiextensionsv1.CustomResourceDefinition) { c.Spec.Versions[0].Name = "v2" },
-			2, []string{"v1", "v2"}, "status.storedVersions[0]"},
+			0, nil, "status.storedVersions[0]"},
 		{"scope is immutable once established", func(c *apiextensionsv1.CustomResourceDefinition) {
 			c.Spec.Scope = apiextensionsv1.NamespaceScoped
-		}, 2, []string{"v1"}, "spec.scope"},
+		}, 0, nil, "spec.scope"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			crd := old.DeepCopy()
 			tt.change(crd)
-			v.Strategy.PrepareForUpdate(t.Context(), crd, old)
-			errs := v.Strategy.ValidateUpdate(t.Context(), crd, old)
+			_, errs := v.Strategy.Update(t.Context(), crd, old)
 			if (tt.field == "" && len(errs) > 0) || (tt.field != "" && !has(errs, tt.field, "")) {
 				t.Errorf("errors = %v, want one on %q", errs, tt.field)
+			}
+			if tt.field != "" {
+				return
 			}
 			if crd.Generation != tt.generation || !reflect.DeepEqual(crd.Status.StoredVersions, tt.stored) || !Established(crd) {
 				t.Errorf("generation %d, stored %v", crd.Generation, crd.Status.StoredVersions)
@@ -204,15 +205,14 @@ func TestDefinitionStatus(t *testing.T) {
 	crd.Spec.Scope = apiextensionsv1.NamespaceScoped
 	crd.Finalizers = []string{"example.com/held"}
 	crd.Status.Conditions = nil
-	v.Status.PrepareForUpdate(t.Context(), crd, old)
-	if errs := v.Status.ValidateUpdate(t.Context(), crd, old); len(errs) > 0 {
+	if _, errs := v.Status.Update(t.Context(), crd, old); len(errs) > 0 {
 		t.Fatal(errs)
 	}
 	if crd.Spec.Scope != apiextensionsv1.ClusterScoped || Established(crd) || len(crd.Finalizers) != 1 {
 		t.Errorf("scope %s, established %v, finalizers %v", crd.Spec.Scope, Established(crd), crd.Finalizers)
 	}
 	crd.Status.AcceptedNames.Kind = "no kind"
-	if errs := v.Status.ValidateUpdate(t.Context(), crd, old); !has(errs, "status.acceptedNames.kind", "") {
+	if _, errs := v.Status.Update(t.Context(), crd, old); !has(errs, "status.acceptedNames.kind", "") {
 		t.Errorf("errors = %v, want one on status.acceptedNames.kind", errs)
 	}
 }
@@ -222,10 +222,10 @@ func TestDefinitionWarnings(t *testing.T) {
 	v := Definition().Versions[0]
 	crd := create(t, edit(t, plain, "teeth: {type: integer}", "teeth: {type: string, format: molar}"))
 	want := []string{`unrecognized format "molar"`}
-	if got := v.Strategy.WarningsOnCreate(t.Context(), crd); !reflect.DeepEqual(got, want) {
+	if got, _ := v.Strategy.Create(t.Context(), crd.DeepCopy()); !reflect.DeepEqual(got, want) {
 		t.Errorf("on create: %v", got)
 	}
-	if got := v.Strategy.WarningsOnUpdate(t.Context(), crd, crd); len(got) != 0 {
+	if got, _ := v.Strategy.Update(t.Context(), crd, crd.DeepCopy()); len(got) != 0 {
 		t.Errorf("on update without change: %v", got)
 	}
 }

@@ -133,8 +133,7 @@ func create(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition
 	t.Helper()
 	crd := parse(t, text)
 	s := Definition().Versions[0].Strategy
-	s.PrepareForCreate(t.Context(), crd)
-	if errs := s.Validate(t.Context(), crd); len(errs) > 0 {
+	if _, errs := s.Create(t.Context(), crd); len(errs) > 0 {
 		t.Fatalf("definition is not valid: %v", errs)
 	}
 	status, changed := Accept(crd, nil, now)

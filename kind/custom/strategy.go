@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/exeunt/exeunt/lifecycle"
 )
@@ -25,7 +26,7 @@ type strategies struct {
 }
 
 type built struct {
-	object, status lifecycle.Strategy
+	object, status steps
 	attributes     func(runtime.Object) (labels.Set, fields.Set, error)
 }
 
@@ -69,11 +70,11 @@ func (f *family) strategies(v apiextensionsv1.CustomResourceDefinitionVersion) (
 }
 
 func (s *strategies) object() lifecycle.Strategy {
-	return lazy{s.namespaced, func() lifecycle.Strategy { return s.build().object }}
+	return lazy{s.namespaced, func() steps { return s.build().object }}
 }
 
 func (s *strategies) status() lifecycle.Strategy {
-	return lazy{s.namespaced, func() lifecycle.Strategy { return s.build().status }}
+	return lazy{s.namespaced, func() steps { return s.build().status }}
 }
 
 // attributes returns the labels and the selectable fields of an object of this version.
@@ -81,40 +82,42 @@ func (s *strategies) attributes(obj runtime.Object) (labels.Set, fields.Set, err
 	return s.build().attributes(obj)
 }
 
-// lazy is a lifecycle.Strategy that is built when a method other than NamespaceScoped
-// is first called.
+// steps is a strategy of the library.
+type steps interface {
+	rest.RESTCreateStrategy
+	rest.RESTUpdateStrategy
+}
+
+// lazy takes the steps of a strategy of the library, which it builds when a method other than
+// NamespaceScoped is first called.
 type lazy struct {
 	namespaced bool
-	get        func() lifecycle.Strategy
+	get        func() steps
 }
 
 func (l lazy) NamespaceScoped() bool { return l.namespaced }
 
-func (l lazy) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	l.get().PrepareForCreate(ctx, obj)
+func (l lazy) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
+	s := l.get()
+	s.PrepareForCreate(ctx, obj)
+	if errs := s.Validate(ctx, obj); len(errs) > 0 {
+		return nil, errs
+	}
+	warnings := s.WarningsOnCreate(ctx, obj)
+	s.Canonicalize(obj)
+	return warnings, nil
 }
 
-func (l lazy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return l.get().Validate(ctx, obj)
+func (l lazy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	s := l.get()
+	s.PrepareForUpdate(ctx, obj, old)
+	if errs := s.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
+		return nil, errs
+	}
+	warnings := s.WarningsOnUpdate(ctx, obj, old)
+	s.Canonicalize(obj)
+	return warnings, nil
 }
-
-func (l lazy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
-	return l.get().WarningsOnCreate(ctx, obj)
-}
-
-func (l lazy) PrepareForUpdate(ctx context.Context, obj, old runtime.Object) {
-	l.get().PrepareForUpdate(ctx, obj, old)
-}
-
-func (l lazy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return l.get().ValidateUpdate(ctx, obj, old)
-}
-
-func (l lazy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
-	return l.get().WarningsOnUpdate(ctx, obj, old)
-}
-
-func (l lazy) Canonicalize(obj runtime.Object) { l.get().Canonicalize(obj) }
 
 func (l lazy) AllowCreateOnUpdate(ctx context.Context) bool {
 	return l.get().AllowCreateOnUpdate(ctx)

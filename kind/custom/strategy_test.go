@@ -29,8 +29,8 @@ func TestValidate(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			u := request(t, v, widget("v1", tt.text))
-			v.Strategy.PrepareForCreate(t.Context(), u)
-			if diff := cmp.Diff(tt.want, paths(v.Strategy.Validate(t.Context(), u))); diff != "" {
+			_, errs := v.Strategy.Create(t.Context(), u)
+			if diff := cmp.Diff(tt.want, paths(errs)); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 		})
@@ -41,7 +41,7 @@ func TestPrepareForCreate(t *testing.T) {
 	t.Parallel()
 	v := pick(t, serve(t, widgets), "v1")
 	u := request(t, v, widget("v1", "spec: {size: 3}\nstatus: {phase: Ready}"))
-	v.Strategy.PrepareForCreate(t.Context(), u)
+	v.Strategy.Create(t.Context(), u)
 	if _, ok := u.Object["status"]; ok || u.GetGeneration() != 1 {
 		t.Errorf("status kept: %v, generation %d", u.Object["status"], u.GetGeneration())
 	}
@@ -78,8 +78,8 @@ func TestUpdate(t *testing.T) {
 			u := request(t, v, widget("v1", tt.text))
 			u.SetGeneration(4)
 			u.SetResourceVersion("1")
-			s.PrepareForUpdate(t.Context(), u, old.DeepCopy())
-			if diff := cmp.Diff(tt.want, paths(s.ValidateUpdate(t.Context(), u, old.DeepCopy()))); diff != "" {
+			_, errs := s.Update(t.Context(), u, old.DeepCopy())
+			if diff := cmp.Diff(tt.want, paths(errs)); diff != "" {
 				t.Errorf("errors (-want +got):\n%s", diff)
 			}
 			phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")

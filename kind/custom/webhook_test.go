@@ -92,8 +92,7 @@ func (h *hook) update(t *testing.T, before *apiextensionsv1.CustomResourceDefini
 		c.Webhook.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
 	}
 	s := Definition().Versions[0].Strategy
-	s.PrepareForUpdate(t.Context(), crd, before)
-	if errs := s.ValidateUpdate(t.Context(), crd, before); len(errs) > 0 {
+	if _, errs := s.Update(t.Context(), crd, before); len(errs) > 0 {
 		t.Fatalf("the update is not valid: %v", errs)
 	}
 	crd.Status, _ = Accept(crd, nil, now)
@@ -240,11 +239,11 @@ func TestFirstStorageOnCreate(t *testing.T) {
 	t.Parallel()
 	text := edit(t, plain, "  name: gears.example.com", "  name: gears.example.com\n  annotations: {"+firstStorageKey+": v0}")
 	crd := parse(t, text)
-	Definition().Versions[0].Strategy.PrepareForCreate(kind.Restoring(t.Context()), crd)
+	Definition().Versions[0].Strategy.Create(kind.Restoring(t.Context()), crd)
 	if firstStorage(crd) != "v0" {
 		t.Errorf("a restore lost the annotation: %v", crd.Annotations)
 	}
-	Definition().Versions[0].Strategy.PrepareForCreate(t.Context(), crd)
+	Definition().Versions[0].Strategy.Create(t.Context(), crd)
 	if firstStorage(crd) != "" {
 		t.Errorf("annotations = %v", crd.Annotations)
 	}

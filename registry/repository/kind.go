@@ -100,9 +100,20 @@ func schema() *props {
 // rules are the rules of a custom kind, and those of the name.
 type rules struct{ lifecycle.Strategy }
 
-// PrepareForCreate sets the path, if it follows from the name.
-func (s rules) PrepareForCreate(ctx context.Context, obj runtime.Object) {
-	s.Strategy.PrepareForCreate(ctx, obj)
+// Create sets the path, if it follows from the name, and checks that the two match.
+func (s rules) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
+	setPath(obj)
+	warnings, errs := s.Strategy.Create(ctx, obj)
+	return warnings, append(errs, validate(obj)...)
+}
+
+// Update also checks that the path has not changed.
+func (s rules) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := s.Strategy.Update(ctx, obj, old)
+	return warnings, append(errs, validate(obj)...)
+}
+
+func setPath(obj runtime.Object) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || pathOf(u) != "" {
 		return
@@ -116,16 +127,6 @@ func (s rules) PrepareForCreate(ctx context.Context, obj runtime.Object) {
 	} else if u.Object["spec"] == nil {
 		u.Object["spec"] = map[string]any{"path": path}
 	}
-}
-
-// Validate checks that name and path match.
-func (s rules) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
-	return append(s.Strategy.Validate(ctx, obj), validate(obj)...)
-}
-
-// ValidateUpdate also checks that the path has not changed.
-func (s rules) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	return append(s.Strategy.ValidateUpdate(ctx, obj, old), validate(obj)...)
 }
 
 var pathField = field.NewPath("spec", "path")
