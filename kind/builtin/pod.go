@@ -58,10 +58,8 @@ func PodBindingStrategy() lifecycle.Strategy {
 
 type binding struct{ *strategy }
 
-func (binding) PrepareForUpdate(context.Context, runtime.Object, runtime.Object) {}
-
-func (binding) ValidateUpdate(context.Context, runtime.Object, runtime.Object) field.ErrorList {
-	return nil
+func (binding) Update(context.Context, runtime.Object, runtime.Object) ([]string, field.ErrorList) {
+	return nil, nil
 }
 
 // podGrace returns the grace period of a delete. A pod that no node runs, or that has
