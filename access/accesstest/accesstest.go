@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -41,20 +42,10 @@ func Door(grants ...string) *access.Door {
 // Objects are the default roles and bindings.
 func Objects() rbac.Objects {
 	d := policy.Default()
-	o := rbac.Objects{
-		Roles: map[types.NamespacedName]*rbacv1.Role{}, ClusterRoles: d.ClusterRoles,
-		RoleBindings: map[types.NamespacedName]*rbacv1.RoleBinding{}, ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{},
+	return rbac.Objects{
+		Roles: maps.Clone(d.Roles), ClusterRoles: maps.Clone(d.ClusterRoles),
+		RoleBindings: maps.Clone(d.RoleBindings), ClusterRoleBindings: maps.Clone(d.ClusterRoleBindings),
 	}
-	for _, r := range d.Roles {
-		o.Roles[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r
-	}
-	for _, b := range d.RoleBindings {
-		o.RoleBindings[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}] = b
-	}
-	for _, b := range d.ClusterRoleBindings {
-		o.ClusterRoleBindings[b.Name] = b
-	}
-	return o
 }
 
 // As makes a request come from a client with a certificate.

@@ -45,8 +45,8 @@ func Reconcile(ctx context.Context, w objects.Writer, current rbac.Objects, log 
 			return reconciliation.ClusterRoleRuleOwner{ClusterRole: stored}
 		}))
 	}
-	for _, role := range d.Roles {
-		stored := current.Roles[types.NamespacedName{Namespace: role.Namespace, Name: role.Name}]
+	for key, role := range d.Roles {
+		stored := current.Roles[key]
 		r.rule(roles, reconciliation.RoleRuleOwner{Role: role}, existing(stored, func() reconciliation.RuleOwner {
 			return reconciliation.RoleRuleOwner{Role: stored}
 		}))
@@ -57,8 +57,8 @@ func Reconcile(ctx context.Context, w objects.Writer, current rbac.Objects, log 
 			return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: stored}
 		}))
 	}
-	for _, b := range d.RoleBindings {
-		stored := current.RoleBindings[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}]
+	for key, b := range d.RoleBindings {
+		stored := current.RoleBindings[key]
 		r.binding(roleBindings, reconciliation.RoleBindingAdapter{RoleBinding: b}, existing(stored, func() reconciliation.RoleBinding {
 			return reconciliation.RoleBindingAdapter{RoleBinding: stored}
 		}))

@@ -3,10 +3,7 @@ package rbac
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"sort"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/component-helpers/auth/rbac/validation"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
 // CheckGrant refuses a write of a role or a binding that gives rights which the user
@@ -77,7 +75,7 @@ func (w grantCheck) role(ctx context.Context, resource, namespace, name string, 
 	if w.may(ctx, "escalate", resource, namespace, name) {
 		return nil
 	}
-	return refuse(resource, name, w.covers(namespace, rules))
+	return refuse(resource, name, w.covers(ctx, namespace, rules))
 }
 
 func (w grantCheck) clusterRole(ctx context.Context, r *rbacv1.ClusterRole, aggregates bool) error {
@@ -85,11 +83,11 @@ func (w grantCheck) clusterRole(ctx context.Context, r *rbacv1.ClusterRole, aggr
 	if w.may(ctx, "escalate", resource, "", r.Name) {
 		return nil
 	}
-	if err := w.covers("", r.Rules); err != nil {
+	if err := w.covers(ctx, "", r.Rules); err != nil {
 		return refuse(resource, r.Name, err)
 	}
 	// An aggregation gathers rules of roles that do not exist yet.
-	if aggregates && w.covers("", fullAuthority) != nil {
+	if aggregates && w.covers(ctx, "", fullAuthority) != nil {
 		return refuse(resource, r.Name, errors.New("must have cluster-admin privileges to use the aggregationRule"))
 	}
 	return nil
@@ -104,7 +102,7 @@ func (w grantCheck) binding(ctx context.Context, resource, namespace, name strin
 	if err != nil {
 		return apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, ref.Name)
 	}
-	return refuse(resource, name, w.covers(namespace, rules))
+	return refuse(resource, name, w.covers(ctx, namespace, rules))
 }
 
 func refuse(resource, name string, err error) error {
@@ -122,52 +120,18 @@ func (w grantCheck) may(ctx context.Context, verb, resource, namespace, name str
 	return decision == authorizer.DecisionAllow
 }
 
-// covers returns an error that lists the rules which the user does not hold.
-func (w grantCheck) covers(namespace string, rules []rbacv1.PolicyRule) error {
-	ok, missing := validation.Covers(w.index.rules(w.user, namespace), rules)
-	if ok {
-		return nil
-	}
-	var lines []string
-	for _, r := range compact(missing) {
-		lines = append(lines, describe(r))
-	}
-	sort.Strings(lines)
-	return errors.New(fmt.Sprintf("user %q (groups=%q) is attempting to grant RBAC permissions not currently held:\n", w.user.GetName(), w.user.GetGroups()) +
-		strings.Join(slices.Compact(lines), "\n"))
+// covers returns an error that names the rights which the user does not hold.
+func (w grantCheck) covers(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
+	ctx = genericrequest.WithNamespace(genericrequest.WithUser(ctx, w.user), namespace)
+	return validation.ConfirmNoEscalation(ctx, held{index: w.index}, rules)
 }
 
-// compact joins the verbs of resource rules that are equal otherwise. Covers returns one rule
-// per verb. Kubernetes lists each verb of a URL by itself.
-func compact(rules []rbacv1.PolicyRule) (out []rbacv1.PolicyRule) {
-	for _, r := range rules {
-		i := slices.IndexFunc(out, func(known rbacv1.PolicyRule) bool {
-			return slices.Equal(known.APIGroups, r.APIGroups) && slices.Equal(known.Resources, r.Resources) &&
-				slices.Equal(known.ResourceNames, r.ResourceNames) && len(known.NonResourceURLs)+len(r.NonResourceURLs) == 0
-		})
-		if i < 0 {
-			r.Verbs = slices.Clone(r.Verbs)
-			out = append(out, r)
-			continue
-		}
-		out[i].Verbs = append(out[i].Verbs, r.Verbs...)
-	}
-	return out
+// held resolves the rules of a user, which is all that ConfirmNoEscalation asks for.
+type held struct {
+	validation.AuthorizationRuleResolver
+	index *Index
 }
 
-// describe writes a rule as Kubernetes does: {APIGroups:["apps"], …, Verbs:["get"]}.
-func describe(r rbacv1.PolicyRule) string {
-	var parts []string
-	for _, p := range []struct {
-		name   string
-		values []string
-	}{
-		{"APIGroups", r.APIGroups}, {"Resources", r.Resources}, {"NonResourceURLs", r.NonResourceURLs},
-		{"ResourceNames", r.ResourceNames}, {"Verbs", r.Verbs},
-	} {
-		if len(p.values) > 0 {
-			parts = append(parts, fmt.Sprintf("%s:%q", p.name, p.values))
-		}
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
+func (h held) RulesFor(_ context.Context, u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
+	return h.index.rules(u, namespace), nil
 }

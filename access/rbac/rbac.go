@@ -3,16 +3,15 @@
 // and no query. It does not know where the objects come from (access/directory
 // follows the store) and who the client is (access).
 //
-// Begin with Index. policy.go reads the default roles, escalation.go says who may
-// grant what, aggregate.go computes aggregated ClusterRoles.
+// Begin with Index. escalation.go says who may grant what, aggregate.go computes
+// aggregated ClusterRoles. The rules are matched by Kubernetes' own functions; the index
+// is ours, because Kubernetes' authorizer reads every binding for each request.
 package rbac
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	rbachelper "k8s.io/kubernetes/pkg/apis/rbac/v1"
+	authorizerrbac "k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 )
 
 // Objects are the stored roles and bindings, by name.
@@ -44,26 +45,17 @@ type subject struct {
 
 // grant is one role that a binding gives to a subject.
 type grant struct {
-	role   *role  // nil: the role does not exist
-	reason string // why a request is allowed; without a role, what is missing
+	rules  []rbacv1.PolicyRule
+	reason string // why a request is allowed
+	err    error  // set if the role does not exist
 }
 
 // NewIndex builds an index. It keeps the objects: do not change them afterwards.
 func NewIndex(o Objects) *Index {
 	x := &Index{objects: o, grants: map[subject][]grant{}}
-	compiled := map[string]*role{}
-	compile := func(key string, rules []rbacv1.PolicyRule) *role {
-		if compiled[key] == nil {
-			compiled[key] = newRole(rules)
-		}
-		return compiled[key]
-	}
 	resolve := func(ref rbacv1.RoleRef, namespace, reason string) grant {
 		rules, err := x.rulesOf(ref, namespace)
-		if err != nil {
-			return grant{nil, err.Error()}
-		}
-		return grant{compile(ref.Kind+"/"+namespace+"/"+ref.Name, rules), reason}
+		return grant{rules, reason, err}
 	}
 	for _, b := range o.ClusterRoleBindings {
 		x.add(b.Subjects, "", resolve(b.RoleRef, "", fmt.Sprintf("ClusterRoleBinding %q of ClusterRole %q", b.Name, b.RoleRef.Name)))
@@ -95,10 +87,7 @@ func (x *Index) add(subjects []rbacv1.Subject, namespace string, g grant) {
 			key.name = serviceaccount.MakeUsername(home, s.Name)
 			reason = fmt.Sprintf("RBAC: allowed by %s to ServiceAccount %q", g.reason, s.Name+"/"+home)
 		}
-		if g.role == nil {
-			reason = g.reason
-		}
-		x.grants[key] = append(x.grants[key], grant{g.role, reason})
+		x.grants[key] = append(x.grants[key], grant{g.rules, reason, g.err})
 	}
 }
 
@@ -152,10 +141,9 @@ func (x *Index) Authorize(_ context.Context, a authorizer.Attributes) (authorize
 	if u == nil {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
-	q := newQuery(a)
 	decision, reason := authorizer.DecisionNoOpinion, ""
 	x.visit(u, a.GetNamespace(), func(g grant) bool {
-		if g.role == nil || !g.role.allows(&q) {
+		if !authorizerrbac.RulesAllow(a, g.rules...) {
 			return true
 		}
 		decision, reason = authorizer.DecisionAllow, g.reason
@@ -175,7 +163,7 @@ func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]au
 	var paths []authorizer.NonResourceRuleInfo
 	seen := map[string]bool{}
 	for _, r := range x.rules(u, namespace) {
-		if key := describe(r); seen[key] {
+		if key := rbachelper.CompactString(r); seen[key] {
 			continue
 		} else {
 			seen[key] = true
@@ -197,8 +185,8 @@ func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]au
 func (x *Index) missing(u user.Info, namespace string) error {
 	var errs []error
 	x.visit(u, namespace, func(g grant) bool {
-		if g.role == nil {
-			errs = append(errs, errors.New(g.reason))
+		if g.err != nil {
+			errs = append(errs, g.err)
 		}
 		return true
 	})
@@ -211,9 +199,7 @@ func (x *Index) rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule)
 		rules = slices.Clone(fullAuthority)
 	}
 	x.visit(u, namespace, func(g grant) bool {
-		if g.role != nil {
-			rules = append(rules, g.role.rules...)
-		}
+		rules = append(rules, g.rules...)
 		return true
 	})
 	return rules
@@ -223,89 +209,4 @@ func (x *Index) rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule)
 var fullAuthority = []rbacv1.PolicyRule{
 	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
-}
-
-// role is a role's rules, found by resource.
-type role struct {
-	rules []rbacv1.PolicyRule
-	exact map[string][]*rbacv1.PolicyRule // by "resource" or "resource/subresource"
-	wild  []*rbacv1.PolicyRule            // with "*" or "*/subresource"
-	paths []*rbacv1.PolicyRule            // with NonResourceURLs
-}
-
-func newRole(rules []rbacv1.PolicyRule) *role {
-	r := &role{rules: rules, exact: map[string][]*rbacv1.PolicyRule{}}
-	for i := range rules {
-		rule := &rules[i]
-		if len(rule.NonResourceURLs) > 0 {
-			r.paths = append(r.paths, rule)
-		}
-		wild := false
-		for _, name := range rule.Resources {
-			if strings.HasPrefix(name, "*") {
-				wild = true
-				continue
-			}
-			r.exact[name] = append(r.exact[name], rule)
-		}
-		if wild {
-			r.wild = append(r.wild, rule)
-		}
-	}
-	return r
-}
-
-// query is a request in the form that rules are compared with.
-type query struct {
-	resource                   bool
-	verb, group, name, path    string
-	combined, anyOfSubresource string // "pods/status", "*/status"
-}
-
-func newQuery(a authorizer.Attributes) query {
-	q := query{resource: a.IsResourceRequest(), verb: a.GetVerb(), group: a.GetAPIGroup(), name: a.GetName(), path: a.GetPath(), combined: a.GetResource()}
-	if sub := a.GetSubresource(); sub != "" {
-		q.combined, q.anyOfSubresource = a.GetResource()+"/"+sub, "*/"+sub
-	}
-	return q
-}
-
-func (r *role) allows(q *query) bool {
-	if !q.resource {
-		return slices.ContainsFunc(r.paths, func(rule *rbacv1.PolicyRule) bool { return hasOrAll(rule.Verbs, q.verb) && coversPath(rule, q.path) })
-	}
-	for _, rule := range r.exact[q.combined] {
-		if q.matches(rule) {
-			return true
-		}
-	}
-	for _, rule := range r.wild {
-		named := slices.Contains(rule.Resources, "*") || q.anyOfSubresource != "" && slices.Contains(rule.Resources, q.anyOfSubresource)
-		if named && q.matches(rule) {
-			return true
-		}
-	}
-	return false
-}
-
-// matches compares everything but the resource.
-func (q *query) matches(rule *rbacv1.PolicyRule) bool {
-	return hasOrAll(rule.Verbs, q.verb) && hasOrAll(rule.APIGroups, q.group) &&
-		(len(rule.ResourceNames) == 0 || slices.Contains(rule.ResourceNames, q.name))
-}
-
-func hasOrAll(values []string, value string) bool {
-	return slices.Contains(values, value) || slices.Contains(values, "*")
-}
-
-// coversPath compares a path with the rule's, of which a final "*" stands for any
-// rest.
-func coversPath(rule *rbacv1.PolicyRule, path string) bool {
-	return slices.ContainsFunc(rule.NonResourceURLs, func(pattern string) bool {
-		if pattern == "*" || pattern == path {
-			return true
-		}
-		prefix, ok := strings.CutSuffix(pattern, "*")
-		return ok && strings.HasPrefix(path, strings.TrimRight(prefix, "*"))
-	})
 }
