@@ -163,8 +163,8 @@ func TestServiceAccountAtTheDoor(t *testing.T) {
 		if err := d.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		keys, err := serviceaccount.OpenKeys(t.Context(), objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}, slog.New(slog.DiscardHandler), time.Now)
-		if err != nil {
+		keys := serviceaccount.NewKeys(objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}, slog.New(slog.DiscardHandler), time.Now)
+		if err := keys.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		accounts := &serviceaccount.Authority{Keys: keys, Issuer: "https://here", Account: d.Account, Now: time.Now}

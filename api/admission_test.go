@@ -23,8 +23,6 @@ type judge struct {
 
 func (judge) Handles(operation admission.Operation) bool { return operation == admission.Delete }
 
-func (judge) Ready() error { return nil }
-
 func (judge) Complete(context.Context, string, runtime.Object) error { return nil }
 
 func (judge) Selects(resource schema.GroupResource, _ string, operation admission.Operation) bool {

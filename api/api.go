@@ -50,7 +50,7 @@ type Config struct {
 	Audit     *auditlog.Log // records requests; nil: none
 	Logger    *slog.Logger
 	Version   string           // version of this program, for /version
-	Ready     func() error     // returns why the server is not ready, or nil
+	Checks    func() []Check   // of /readyz, besides ping and shutdown; nil: none
 	Now       func() time.Time // nil: time.Now
 
 	// SlowRequest is the time after which a request, except a watch, is logged with its
@@ -85,8 +85,6 @@ type Admission interface {
 	// Complete completes a new object that is created without the chain. Its error is a
 	// reason to forbid it.
 	Complete(ctx context.Context, namespace string, obj runtime.Object) error
-	// Ready returns why it cannot decide yet, or nil.
-	Ready() error
 }
 
 // OpenPath is the prefix below which unauthenticated clients are admitted. The
@@ -110,7 +108,7 @@ type API struct {
 	admit   Admission
 	log     *slog.Logger
 	version string
-	ready   func() error
+	checks  func() []Check
 	probes  probeLog
 	now     func() time.Time
 
@@ -140,7 +138,7 @@ func New(c Config) *API {
 	limitCopies()
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
-		observe: c.Observer, audit: c.Audit, admit: c.Admission, log: c.Logger, version: c.Version, ready: c.Ready, now: c.Now,
+		observe: c.Observer, audit: c.Audit, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
 		guardWarning: c.GuardWarning,
 		endpoints:    map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
@@ -178,8 +176,6 @@ func (a *API) SetLimits(l Limits) { a.limits.Store(&l) }
 type noAdmission struct{}
 
 func (noAdmission) Handles(admission.Operation) bool { return false }
-
-func (noAdmission) Ready() error { return nil }
 
 func (noAdmission) Complete(context.Context, string, runtime.Object) error { return nil }
 

@@ -114,7 +114,9 @@ func TestProbes(t *testing.T) {
 			t.Errorf("GET %s answered %q", path, r.body)
 		}
 	}
-	w.api.ready = func() error { return errors.New("the password is hunter2") }
+	w.api.checks = func() []Check {
+		return []Check{{"database", func(context.Context) error { return errors.New("the password is hunter2") }}}
+	}
 	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
 		if r := w.want(want, "GET", path, ""); strings.Contains(r.body, "hunter2") {
 			t.Errorf("GET %s shows the cause to unauthenticated clients: %q", path, r.body)

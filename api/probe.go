@@ -10,53 +10,70 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
-// The server is alive while it answers. It is ready while its database answers, it
-// knows the webhooks and policies, and it is not shutting down.
-var (
-	probes      = []string{"/healthz", "/livez", "/readyz"}
-	aliveChecks = []string{"ping"}
-	readyChecks = []string{"ping", "database", "admission", shutdownCheck}
-)
+// The server is alive while it answers. It is ready while the checks of its parts pass and
+// it is not shutting down.
+var probes = []string{"/healthz", "/livez", "/readyz"}
 
 const shutdownCheck = "shutdown"
+
+// Check says why a part of the server is not ready, or nil.
+type Check struct {
+	Name string
+	Run  func(context.Context) error
+}
+
+// checkTimeout bounds one check.
+const checkTimeout = 5 * time.Second
 
 func isProbe(path string) bool {
 	return slices.ContainsFunc(probes, func(probe string) bool { return path == probe || strings.HasPrefix(path, probe+"/") })
 }
 
 // checksOf returns the checks of a probe, by its name without the slash.
-func checksOf(probe string) []string {
+func (a *API) checksOf(probe string) []Check {
+	all := []Check{{"ping", func(context.Context) error { return nil }}}
 	if probe == "livez" {
-		return aliveChecks
+		return all
 	}
-	return readyChecks
+	if a.checks != nil {
+		all = append(all, a.checks()...)
+	}
+	return append(all, Check{shutdownCheck, func(context.Context) error {
+		if a.closing.Err() != nil {
+			return errors.New("the server is shutting down")
+		}
+		return nil
+	}})
 }
 
 // serveProbe answers for all checks of a probe, or for the one that the path
 // names. The reason of a failure goes to the log only, since the path is public.
 func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) {
 	probe, check, one := strings.Cut(path[1:], "/")
-	checks := checksOf(probe)
+	checks := a.checksOf(probe)
 	if one {
-		if !slices.Contains(checks, check) {
+		checks = slices.DeleteFunc(checks, func(c Check) bool { return c.Name != check })
+		if len(checks) == 0 {
 			http.NotFound(w, req)
 			return
 		}
-		checks = []string{check}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), checkTimeout)
+	defer cancel()
 	var report strings.Builder
 	healthy := true
-	for _, name := range checks {
-		err := a.check(name)
-		a.probes.note(a.log, name, err)
+	for _, c := range checks {
+		err := c.Run(ctx)
+		a.probes.note(a.log, c.Name, err)
 		if err != nil {
 			healthy = false
-			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", name)
+			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)
 			continue
 		}
-		fmt.Fprintf(&report, "[+]%s ok\n", name)
+		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, verbose := req.URL.Query()["verbose"]
@@ -115,16 +132,4 @@ func (p *probeLog) pass(check string) {
 		p.passed = map[string]bool{}
 	}
 	p.passed[check] = true
-}
-
-func (a *API) check(name string) error {
-	switch {
-	case name == shutdownCheck && a.closing.Err() != nil:
-		return errors.New("the server is shutting down")
-	case name == "database" && a.ready != nil:
-		return a.ready()
-	case name == "admission":
-		return a.admit.Ready()
-	}
-	return nil
 }

@@ -115,8 +115,8 @@ func (a *API) servePaths(w http.ResponseWriter) {
 	paths := []string{"/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
 	for _, probe := range probes {
 		paths = append(paths, probe)
-		for _, check := range checksOf(probe[1:]) {
-			paths = append(paths, probe+"/"+check)
+		for _, check := range a.checksOf(probe[1:]) {
+			paths = append(paths, probe+"/"+check.Name)
 		}
 	}
 	kinds := a.kinds.Snapshot()

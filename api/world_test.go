@@ -85,7 +85,9 @@ func newReplica(t testing.TB, options store.Options) *world {
 	w := &world{t, New(Config{
 		Store: st, Kinds: kinds, Access: accesstest.Door(), OpenAPI: openapi.New(kinds, "test"),
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
-		Ready: func() error { return st.Ping(ctx) },
+		Checks: func() []Check {
+			return []Check{{"database", st.Ping}, {"admission", func(context.Context) error { return nil }}}
+		},
 	}), stop}
 	t.Cleanup(func() { w.api.Close(context.Background()) })
 	return w

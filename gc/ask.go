@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,26 +50,13 @@ type asker struct {
 	gate      gate
 }
 
-// SetAdmission lets webhooks and policies judge the deletes of the collector. Call it
-// before Run. Without it every delete is admitted.
-func (c *Collector) SetAdmission(a Admission) { c.asker.admission = a }
-
 func newAsker(c *Collector) (*asker, error) {
-	a := &asker{c: c, gate: gate{now: c.opts.Now}}
+	a := &asker{c: c, admission: c.opts.Admission, gate: gate{now: c.opts.Now}}
 	q := askQueue
 	q.Idle = c.opts.Poll
 	var err error
 	a.engine, err = review.New(c.db, q, a, c.store.Transact, review.Options{Paused: c.Paused, Now: c.opts.Now, Logger: c.opts.Logger})
 	return a, err
-}
-
-// run asks until the context ends.
-func (a *asker) run(ctx context.Context) {
-	var running sync.WaitGroup
-	for range askers {
-		running.Go(func() { _ = a.engine.Run(ctx) }) // returns nil
-	}
-	running.Wait()
 }
 
 // deferral is a delete that waits for its admission.

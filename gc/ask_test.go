@@ -43,7 +43,7 @@ func (h *hook) AdmitDelete(_ context.Context, o object.Object, options metav1.De
 // hooked gives the world's collector a hook for things.
 func (w *world) hooked(answer func(object.Object) error) *hook {
 	h := &hook{selects: map[string]bool{things: true}, answer: answer}
-	w.gc.SetAdmission(h)
+	w.gc.asker.admission = h
 	return h
 }
 
@@ -295,7 +295,7 @@ func TestHookThatIsDown(t *testing.T) {
 			}
 			return nil
 		}
-		w.gc.SetAdmission(h)
+		w.gc.asker.admission = h
 		w.add("a")
 		for i := range 30 {
 			w.add(fmt.Sprintf("b-%d", i), owned("a"))

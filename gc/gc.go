@@ -29,6 +29,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
@@ -46,6 +47,8 @@ type Options struct {
 	// Budget bounds the objects that one transaction changes. Default: as many
 	// as take about 40 ms (see pace.go).
 	Budget int
+	// Admission asks webhooks and policies about deletes. Nil: every delete is admitted.
+	Admission Admission
 	// Poll is how often the engine reads the queue without a wake-up. Default 5 s.
 	Poll time.Duration
 }
@@ -118,13 +121,11 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 // Run reviews until the context ends. It scans after the start and after a kind
 // is added.
 func (c *Collector) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var others sync.WaitGroup
-	others.Go(func() { c.scanWhenDue(ctx) })
-	others.Go(func() { c.asker.run(ctx) })
-	defer others.Wait()
-	defer cancel()
-	return c.engine.Run(ctx)
+	tasks := []task.Task{{Name: "collector", Run: c.engine.Run}, task.Loop("collector-scan", c.scanWhenDue)}
+	for range askers {
+		tasks = append(tasks, task.Task{Name: "collector-admission", Run: c.asker.engine.Run})
+	}
+	return task.Run(ctx, c.opts.Logger, tasks...)
 }
 
 // scanWhenDue scans some seconds after the start, and after a new kind is served:

@@ -112,7 +112,7 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	for _, part := range m.parts() {
 		part.Collect(out)
 	}
-	s, err := e.recentStats()
+	s, err := e.Recent()
 	if err != nil {
 		e.options.Logger.Warn("review queue not counted", "error", err)
 		return
@@ -129,8 +129,8 @@ func (e *Engine) Collect(out chan<- prometheus.Metric) {
 	set(m.lag, secondsSince(s.Due, now))
 }
 
-// recentStats is Stats, cached for statsAge.
-func (e *Engine) recentStats() (Stats, error) {
+// Recent is Stats, cached for statsAge.
+func (e *Engine) Recent() (Stats, error) {
 	m := e.metrics
 	m.mu.Lock()
 	defer m.mu.Unlock()

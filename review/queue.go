@@ -19,6 +19,9 @@ type Stats struct {
 	Due     time.Time // when the first task is, or was, due; zero: none
 }
 
+// Name is the name of the queue, as in its metrics.
+func (e *Engine) Name() string { return e.queue.Name }
+
 // Enqueue adds to a batch the statement that enqueues a task. A task that is in
 // the queue becomes due at the earlier of the two times; the package comment says
 // which columns it keeps. Call Wake after the commit.

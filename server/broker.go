@@ -3,14 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/url"
 	"path/filepath"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/exeunt/exeunt/access"
@@ -23,8 +20,8 @@ import (
 	"github.com/exeunt/exeunt/broker/reconcile"
 	"github.com/exeunt/exeunt/broker/sqlbroker"
 	"github.com/exeunt/exeunt/deletion/report"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/review"
-	"github.com/exeunt/exeunt/store"
 )
 
 // keepers maps the finalizers of this server's own components to functions that
@@ -41,54 +38,57 @@ func keepers() map[string]report.Keeper {
 // does not answer delays only one of them.
 const brokerLoops = 2
 
-// provisioner holds the parts of the broker.
-type provisioner struct {
-	store           *store.Store
-	api             *provisioning.API
-	cluster         *crossplane.Cluster
-	repository      *sqlbroker.Repository
-	log             *slog.Logger
-	loop, publisher *review.Engine
-}
-
-// openBroker builds the broker and registers its kinds. The kubeconfig of this
-// server must exist. It sends no request to a cluster.
-func openBroker(c Config, p parts, identity *access.Identity, l net.Listener) (*provisioner, error) {
-	cluster, err := connect(c, identity, l)
+// addBroker builds the broker. The kubeconfig of this server must exist. It sends no request to a cluster.
+func (s *server) addBroker(context.Context) error {
+	c := s.config
+	cluster, err := connect(c, s.identity, s.listener)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b := &provisioner{store: p.store, cluster: cluster, api: provisioning.New(p.db, p.store, p.kinds, c.Logger)}
-	repository := sqlbroker.New(p.db, nil)
-	b.repository, b.log = repository, c.Logger
-	tokens := p.nodes.Ports()
+	resources := provisioning.New(s.db, s.store, s.kinds, c.Logger)
+	repository := sqlbroker.New(s.db, nil)
+	tokens := s.nodes.Ports()
 	service, err := broker.NewService(broker.Config{
 		Repository: repository, Emitter: repository, Tokens: tokens,
-		Blueprints: b.api.Published(), Credentials: cluster, Namespaces: cluster,
+		Blueprints: resources.Published(), Credentials: cluster, Namespaces: cluster,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rounds, err := reconcile.NewReconciler(reconcile.Config{
-		Service: service, Rounds: repository, Declarations: b.api, Blueprints: b.api.Known(), Namespaces: cluster,
+		Service: service, Rounds: repository, Declarations: resources, Blueprints: resources.Known(), Namespaces: cluster,
 		Tokens: tokens, Nodes: tokens, Reporter: tokens, Substrate: cluster, Logger: c.Logger,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	sinks := []publish.Sink{publish.Log{Logger: c.Logger}, b.api.Events()}
+	sinks := []publish.Sink{publish.Log{Logger: c.Logger}, resources.Events()}
 	if c.EventsWebhook != "" {
 		sinks = append(sinks, publish.Webhook{URL: c.EventsWebhook})
 	}
 	options := review.Options{Logger: c.Logger}
-	if b.loop, err = review.New(p.db, reconcile.Queue, rounds, review.Transactions(p.db), options); err != nil {
-		return nil, err
+	loop, err := review.New(s.db, reconcile.Queue, rounds, review.Transactions(s.db), options)
+	if err != nil {
+		return err
 	}
-	if b.publisher, err = review.New(p.db, publish.Queue, publish.New(repository, sinks...), review.Transactions(p.db), options); err != nil {
-		return nil, err
+	publisher, err := review.New(s.db, publish.Queue, publish.New(repository, sinks...), review.Transactions(s.db), options)
+	if err != nil {
+		return err
 	}
-	p.kinds.Put(b.api.Serve(service)...)
-	return b, nil
+	follower := reconcile.Follower{Cluster: cluster, Substrates: repository, Wake: loop.Wake, Logger: c.Logger}
+	p := part{
+		name: "broker", kinds: resources.Serve(service), queues: []*review.Engine{loop, publisher},
+		tasks: []task.Task{
+			{Name: "broker-events", Run: publisher.Run}, {Name: "blueprints", Run: resources.Run}, {Name: "broker-follow", Run: follower.Run},
+			task.Loop("broker-wake", func(ctx context.Context) { s.store.WakeOn(ctx, provisioning.ResourceStorage, loop.Wake) }),
+		},
+		close: func() error { cluster.Close(); return nil },
+	}
+	for range brokerLoops {
+		p.tasks = append(p.tasks, task.Task{Name: "broker", Run: loop.Run})
+	}
+	s.add(p)
+	return nil
 }
 
 // connect creates the client of the management cluster. The default is this server
@@ -120,29 +120,4 @@ func connect(c Config, identity *access.Identity, l net.Listener) (*crossplane.C
 		}
 	}
 	return crossplane.Connect(management, enrolment)
-}
-
-// meters returns the metrics of its queues.
-func (b *provisioner) meters() []prometheus.Collector {
-	return []prometheus.Collector{b.loop, b.publisher}
-}
-
-// run runs the broker until the context ends.
-func (b *provisioner) run(ctx context.Context) error {
-	defer b.cluster.Close()
-	group, ctx := errgroup.WithContext(ctx)
-	for range brokerLoops {
-		group.Go(func() error { return b.loop.Run(ctx) })
-	}
-	group.Go(func() error { return b.publisher.Run(ctx) })
-	group.Go(func() error { return b.api.Run(ctx) })
-	group.Go(func() error {
-		b.store.WakeOn(ctx, provisioning.ResourceStorage, b.loop.Wake)
-		return nil
-	})
-	group.Go(func() error {
-		follower := reconcile.Follower{Cluster: b.cluster, Substrates: b.repository, Wake: b.loop.Wake, Logger: b.log}
-		return follower.Run(ctx)
-	})
-	return group.Wait()
 }

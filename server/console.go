@@ -4,19 +4,18 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/console"
 )
 
 // withConsole serves the console beside the API, on the same address: so the page
 // reaches the API without a second origin.
-func (f *frontend) withConsole(api *api.API) http.Handler {
+func (s *server) withConsole() http.Handler {
 	var images http.Handler
-	if f.images != nil {
-		images = f.images.images
+	if s.images != nil {
+		images = s.images.images
 	}
 	page := console.New(console.Config{
-		API: api, Registry: images, Limited: api.Limited, Sessions: f.sessions, OIDC: f.browsers, Throttle: f.door.Throttle(), Logger: f.config.Logger,
+		API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.door.Throttle(), Logger: s.config.Logger,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == strings.TrimSuffix(console.Path, "/") || strings.HasPrefix(req.URL.Path, console.Path) {
@@ -26,6 +25,6 @@ func (f *frontend) withConsole(api *api.API) http.Handler {
 		if req.URL.Path == console.LinkPath {
 			req = console.WithCredential(req)
 		}
-		api.ServeHTTP(w, req)
+		s.api.ServeHTTP(w, req)
 	})
 }

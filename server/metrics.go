@@ -40,7 +40,7 @@ type resourceName struct{ group, version, resource, subresource string }
 // CustomResourceDefinitions can name any number of them.
 const maxResources = 1000
 
-func newMetrics(db *sqldb.DB, st *store.Store, queues ...prometheus.Collector) *metrics {
+func newMetrics(db *sqldb.DB, st *store.Store) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -68,7 +68,6 @@ func newMetrics(db *sqldb.DB, st *store.Store, queues ...prometheus.Collector) *
 			Name: "exeunt_archive_evicted_cascades_total", Help: "Deletions that this replica removed from the archive before their time, because of its size.",
 		}, func() float64 { return float64(st.Evicted()) }),
 	)
-	m.registry.MustRegister(queues...)
 	return m
 }
 

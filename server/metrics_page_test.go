@@ -1,7 +1,7 @@
 package server
 
 import (
-	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -162,29 +162,16 @@ func openMetrics(t *testing.T) *metrics {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- st.Run(ctx) }()
+	s := newServer(c, db, st)
 	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
+		if err := errors.Join(s.close(), st.Close()); err != nil {
 			t.Error(err)
 		}
-		_ = st.Close()
 	})
-	p, err := assemble(c, db, st)
-	if err != nil {
+	if err := s.assemble(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	f, err := open(t.Context(), c, p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		f.images.close()
-		_ = f.listener.Close()
-	})
-	return f.newMetrics()
+	return s.metrics
 }
 
 // TestMetricsPage: docs/metrics.md lists what a server registers, and every metric

@@ -7,61 +7,44 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// overdueMetric is the metric of package review that counts the reviews of a queue that are due.
-const overdueMetric = "exeunt_review_queue_overdue"
-
 // noteStart says what the server has found. It reads the queues, so it runs beside the
 // first requests.
-func (f *frontend) noteStart(ctx context.Context) {
-	step, err := lastStep(ctx, f.db)
-	objects, countErr := f.store.Count(ctx)
-	queue, queueErr := f.collector.Status(ctx)
+func (s *server) noteStart(ctx context.Context) {
+	step, err := lastStep(ctx, s.db)
+	objects, countErr := s.store.Count(ctx)
+	status := s.status(ctx)
+	queue := status.Collector
 	if ctx.Err() != nil {
 		return // it stops already
 	}
 	level := slog.LevelInfo
 	attributes := []any{
-		"version", f.config.Version, "database", string(f.db.Engine()), "schema", step, "revision", f.store.Revision(),
+		"version", s.config.Version, "database", string(s.db.Engine()), "schema", step, "revision", s.store.Revision(),
 		"objects", objects, "reviews", queue.Depth, "overdue", queue.Overdue, "failing", queue.Failing, "paused", queue.Paused,
 	}
-	waiting, waitErr := waitingReviews(f.meters())
-	if waiting != "" {
+	if waiting := waitingReviews(status.Queues); waiting != "" {
 		attributes = append(attributes, "waiting", waiting)
 	}
-	if err := errors.Join(err, countErr, queueErr, waitErr); err != nil {
+	if err := errors.Join(err, countErr); err != nil || len(status.Problems) > 0 {
 		level = slog.LevelWarn
-		attributes = append(attributes, "error", err)
+		attributes = append(attributes, "error", err, "problems", strings.Join(status.Problems, "; "))
 	}
-	f.config.Logger.Log(ctx, level, "server started", attributes...)
+	s.config.Logger.Log(ctx, level, "server started", attributes...)
 }
 
 // waitingReviews names the queues that have reviews which are due, with their numbers: those of the
 // registry, the broker and the mesh too.
-func waitingReviews(meters []prometheus.Collector) (string, error) {
-	all := prometheus.NewRegistry()
-	for _, meter := range meters {
-		if err := all.Register(meter); err != nil {
-			return "", err
-		}
-	}
-	families, err := all.Gather()
+func waitingReviews(queues []Queue) string {
 	var due []string
-	for _, family := range families {
-		if family.GetName() != overdueMetric {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			if n := m.GetGauge().GetValue(); n > 0 {
-				due = append(due, fmt.Sprintf("%s: %.0f", m.GetLabel()[0].GetValue(), n))
-			}
+	for _, q := range queues {
+		if q.Overdue > 0 {
+			due = append(due, fmt.Sprintf("%s: %d", q.Name, q.Overdue))
 		}
 	}
-	return strings.Join(due, ", "), err
+	return strings.Join(due, ", ")
 }
 
 // lastStep returns the number of the last migration that the database has.
@@ -79,10 +62,10 @@ func lastStep(ctx context.Context, db *sqldb.DB) (last int, err error) {
 func noteStop(ctx, storeCtx context.Context, log *slog.Logger) {
 	switch {
 	case storeCtx.Err() != nil:
-		log.Error("server stops: the store stopped")
+		log.Error("shutting down: the store stopped")
 	case ctx.Err() != nil:
-		log.Info("server stops: it got a signal")
+		log.Info("shutting down: signal received")
 	default:
-		log.Error("server stops: one of its parts failed")
+		log.Error("shutting down: a part failed")
 	}
 }

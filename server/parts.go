@@ -1,109 +1,317 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/admission"
 	"github.com/exeunt/exeunt/admission/quota"
 	"github.com/exeunt/exeunt/admission/service"
 	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/api/openapi"
+	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/broker/mesh"
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
-	"github.com/exeunt/exeunt/console"
 	"github.com/exeunt/exeunt/deletion/archive"
 	"github.com/exeunt/exeunt/deletion/finalizer"
 	"github.com/exeunt/exeunt/deletion/preview"
 	"github.com/exeunt/exeunt/deletion/report"
 	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/apiservice"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
-	"github.com/exeunt/exeunt/registry/collect"
-	"github.com/exeunt/exeunt/registry/repository"
-	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/kind/definition"
+	"github.com/exeunt/exeunt/kind/migration"
+	"github.com/exeunt/exeunt/kind/objects"
+	"github.com/exeunt/exeunt/review"
 )
 
-// parts holds the components that use the store, before anything is served.
-type parts struct {
-	db          *sqldb.DB
-	store       *store.Store
-	kinds       *kind.Registry
-	definitions *kind.Kind
-	addresses   *service.Addresses
-
-	previews     *preview.Service
-	repositories *repository.Repositories
-	collector    *gc.Collector
-	archive      *archive.Archive
-	quotas       *quota.Ledger
-	nodes        *mesh.Mesh
-	sessions     *console.Sessions     // set by openAccess
-	browsers     *access.BrowserSignIn // set by openAccess; nil: there is no provider
+// part is one subject of the server, as the others see it. What a part does not have is empty.
+type part struct {
+	name     string
+	kinds    []*kind.Kind
+	handlers map[string]http.Handler // paths that Kubernetes does not have, as patterns of http.ServeMux
+	// open runs once, when the store runs and before the first client: the parts in their order.
+	open func(context.Context) error
+	// tasks run from then on, until the server stops.
+	tasks  []task.Task
+	queues []*review.Engine
+	meters []prometheus.Collector
+	check  func(context.Context) error // says for /readyz why the part cannot serve
+	status func(context.Context, *Status) error
+	reload func(Config)
+	close  func() error // runs after the last request: the parts in reverse order
 }
 
-// assemble builds the parts and registers their kinds. It does no I/O. It fails if
-// a kind is inconsistent.
-func assemble(c Config, db *sqldb.DB, st *store.Store) (p parts, err error) {
-	definitions := custom.Definition()
-	kinds := kind.NewRegistry(append(builtin.Kinds(), definitions))
-	p = parts{db: db, store: st, kinds: kinds, definitions: definitions}
-	p.addresses = &service.Addresses{Store: st, Kinds: kinds, Log: c.Logger}
-	if p.addresses.Range, err = service.ParseRange(c.ServiceRange); err != nil {
-		return p, fmt.Errorf("--service-cluster-ip-range: %w", err)
+// assemble builds the parts. A part uses those above it. The store does not run yet: what reads or writes
+// objects belongs into open or a task.
+func (s *server) assemble(ctx context.Context) error {
+	for _, add := range []func(context.Context) error{
+		s.addDatabase, s.addIdentity, s.addKinds, s.addNamespaces, s.addAccess, s.addAudit, s.addAdmission, s.addDefinitions,
+		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addSettings,
+	} {
+		if err := add(ctx); err != nil {
+			return err
+		}
 	}
-	kinds.Put(builtin.Services(p.addresses.Attach))
-	if p.previews, err = preview.New(st, kinds, preview.Options{MaxCascade: c.MaxCascade}); err != nil {
-		return p, err
+	for _, p := range s.parts {
+		s.kinds.Put(p.kinds...)
+		for pattern, handler := range p.handlers {
+			s.extra.Handle(pattern, handler)
+		}
+		for _, queue := range p.queues {
+			s.metrics.registry.MustRegister(queue)
+		}
+		s.metrics.registry.MustRegister(p.meters...)
 	}
-	reports, err := report.New(st, kinds, p.previews, report.Options{CollectorOff: c.NoCollector, OrphanWait: c.OrphanWait, Keepers: keepers()})
+	return nil
+}
+
+func (s *server) add(p part) { s.parts = append(s.parts, p) }
+
+// close closes the parts, the last first.
+func (s *server) close() error {
+	var errs []error
+	for _, p := range slices.Backward(s.parts) {
+		if p.close != nil {
+			errs = append(errs, p.close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checks are those of /readyz.
+func (s *server) checks() (all []api.Check) {
+	for _, p := range s.parts {
+		if p.check != nil {
+			all = append(all, api.Check{Name: p.name, Run: p.check})
+		}
+	}
+	return all
+}
+
+// writer writes objects in the name of a part.
+func (s *server) writer(part string) objects.Writer {
+	return objects.Writer{Store: s.store, Kinds: s.kinds, Actor: "system:exeunt:" + part}
+}
+
+func (s *server) addDatabase(context.Context) error {
+	s.add(part{
+		name: "database", check: s.store.Ping,
+		status: func(ctx context.Context, all *Status) error {
+			size, err := s.db.Size(ctx)
+			last, found, backupErr := backup.Last(ctx, s.db)
+			if found {
+				at := last.At.UTC()
+				all.LastBackup = &at
+			}
+			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
+			if bytes, free, err := disk(s.config.Data); err == nil {
+				all.Disk = Disk{Bytes: int64(bytes), Free: int64(free)}
+			}
+			return errors.Join(err, backupErr)
+		},
+	})
+	return nil
+}
+
+func (s *server) addIdentity(context.Context) (err error) {
+	if s.listener, s.identity, err = listen(s.config); err != nil {
+		return err
+	}
+	s.add(part{
+		name: "identity", meters: strangerMeters("api", s.strangers),
+		tasks: []task.Task{
+			{Name: "certificate-files", Run: func(ctx context.Context) error { return s.identity.WatchFiles(ctx, s.config.Logger) }},
+			{Name: "certificate-renewal", Run: newRenewal(s.config, s.identity, s.listener).run},
+		},
+		status: func(_ context.Context, all *Status) error {
+			for name, expires := range s.identity.Expiries() {
+				all.Certificates = append(all.Certificates, Certificate{name, expires.UTC()})
+			}
+			slices.SortFunc(all.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })
+			return nil
+		},
+		close: func() error {
+			_ = s.listener.Close() // the HTTP server has closed it, unless it never served
+			return nil
+		},
+	})
+	return nil
+}
+
+// addKinds adds the kinds that need nothing but the store.
+func (s *server) addKinds(context.Context) (err error) {
+	s.addresses = &service.Addresses{Store: s.store, Kinds: s.kinds, Log: s.config.Logger}
+	if s.addresses.Range, err = service.ParseRange(s.config.ServiceRange); err != nil {
+		return fmt.Errorf("--service-cluster-ip-range: %w", err)
+	}
+	overrides, err := finalizer.New(s.store, s.kinds, s.config.Logger)
 	if err != nil {
-		return p, err
+		return err
 	}
-	overrides, err := finalizer.New(st, kinds, c.Logger)
-	if err != nil {
-		return p, err
-	}
-	if p.repositories, err = newRepositories(c, db, st, kinds); err != nil {
-		return p, err
-	}
-	if p.collector, err = gc.New(db, st, kinds, gc.Options{Logger: c.Logger, OrphanWait: c.OrphanWait}); err != nil {
-		return p, err
-	}
-	if p.quotas, err = quota.New(db, st, kinds, c.Logger); err != nil {
-		return p, err
-	}
-	if p.nodes, err = mesh.New(db, st, kinds, mesh.Options{Heartbeat: c.MeshHeartbeat, Logger: c.Logger}); err != nil {
-		return p, err
-	}
-	if p.archive, err = archive.New(db, st, kinds, archive.Options{Logger: c.Logger, Define: custom.Declared}); err != nil {
-		return p, err
-	}
-	kinds.Put(p.archive.Kinds()...)
-	kinds.Put(p.previews.Kind(), reports.Kind())
-	kinds.Put(overrides.Kinds()...)
-	kinds.Put(p.repositories.Kind())
+	kinds := append(overrides.Kinds(), builtin.Services(s.addresses.Attach))
 	for _, made := range []func() (*kind.Kind, error){access.UserKind, apiservice.Kind, service.NodePortKind} {
 		k, err := made()
 		if err != nil {
-			return p, err
+			return err
 		}
-		kinds.Put(k)
+		kinds = append(kinds, k)
 	}
-	return p, nil
+	s.add(part{name: "services", kinds: kinds, tasks: []task.Task{{Name: "services", Run: s.addresses.Run}}})
+	return nil
 }
 
-// extra serves the paths that Kubernetes does not have: those below /exeunt/, and the
-// settings.
-func (p parts) extra(images *registryServer, settings http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET "+api.SettingsPath, settings)
-	mux.Handle(collect.ControlPath+"/", images.control())
-	mux.Handle(gc.Path, p.collector)
-	mux.Handle(gc.Path+"/", p.collector)
-	mux.Handle(console.LinkPath, p.sessions.LinkHandler())
-	mux.Handle(v1alpha1.Path, p.nodes.TokenHandler())
-	return mux
+func (s *server) addNamespaces(context.Context) error {
+	s.add(part{
+		name: "namespaces", open: func(ctx context.Context) error { return ensureNamespaces(ctx, s.store, s.kinds) },
+		tasks: []task.Task{{Name: "namespaces", Run: func(ctx context.Context) error {
+			return keepNamespaces(ctx, s.store, s.kinds, s.config.Logger)
+		}}},
+	})
+	return nil
+}
+
+func (s *server) addAudit(context.Context) (err error) {
+	if s.audit, err = auditlog.Open(s.config.Audit, s.config.Logger); err != nil {
+		return err
+	}
+	s.add(part{name: "audit", meters: accessMeters(s.door.Throttle(), s.audit), close: s.audit.Close})
+	return nil
+}
+
+func (s *server) addAdmission(context.Context) (err error) {
+	s.admission, err = admission.New(admission.Config{Client: s.self.config(), Get: s.store.Get, Kinds: s.kinds, Authorizer: s.door.Authorizer()})
+	if err != nil {
+		return err
+	}
+	s.add(part{
+		name: "admission", check: func(context.Context) error { return s.admission.Ready() },
+		tasks: []task.Task{
+			{Name: "admission", Run: s.admission.Run},
+			{Name: "self", Run: func(ctx context.Context) error { return s.self.serve(ctx, s.api) }},
+		},
+	})
+	return nil
+}
+
+func (s *server) addDefinitions(context.Context) error {
+	definitions := custom.Definition()
+	s.kinds.Put(definitions)
+	controller := definition.New(s.store, s.kinds, definitions, s.admission.NewConverter, s.config.Logger)
+	migrations, err := migration.New(s.store, s.kinds, definitions, s.config.Logger)
+	if err != nil {
+		return err
+	}
+	s.add(part{name: "definitions", open: controller.Load, tasks: []task.Task{
+		{Name: "definitions", Run: controller.Run}, {Name: "storage-migration", Run: migrations.Run},
+	}})
+	return nil
+}
+
+func (s *server) addQuotas(context.Context) error {
+	quotas, err := quota.New(s.db, s.store, s.kinds, s.config.Logger)
+	if err != nil {
+		return err
+	}
+	s.add(part{name: "quotas", queues: []*review.Engine{quotas.Engine()}, tasks: []task.Task{{Name: "quotas", Run: quotas.Run}}})
+	return nil
+}
+
+func (s *server) addMesh(context.Context) (err error) {
+	if s.nodes, err = mesh.New(s.db, s.store, s.kinds, mesh.Options{Heartbeat: s.config.MeshHeartbeat, Logger: s.config.Logger}); err != nil {
+		return err
+	}
+	s.add(part{
+		name: "mesh", queues: []*review.Engine{s.nodes.Engine()}, tasks: []task.Task{{Name: "mesh", Run: s.nodes.Run}},
+		handlers: map[string]http.Handler{v1alpha1.Path: s.nodes.TokenHandler()},
+	})
+	return nil
+}
+
+func (s *server) addPreviews(context.Context) (err error) {
+	if s.previews, err = preview.New(s.store, s.kinds, preview.Options{MaxCascade: s.config.MaxCascade}); err != nil {
+		return err
+	}
+	reports, err := report.New(s.store, s.kinds, s.previews, report.Options{CollectorOff: s.config.NoCollector, OrphanWait: s.config.OrphanWait, Keepers: keepers()})
+	if err != nil {
+		return err
+	}
+	s.add(part{
+		name: "previews", kinds: []*kind.Kind{s.previews.Kind(), reports.Kind()},
+		reload: func(c Config) { s.previews.SetMaxCascade(c.MaxCascade) },
+	})
+	return nil
+}
+
+func (s *server) addAPI(context.Context) error {
+	s.api = api.New(api.Config{
+		Store: s.store, Kinds: s.kinds, Access: s.door, OpenAPI: openapi.New(s.kinds, s.config.Version),
+		Metrics: s.metrics.handler(), Observer: s.metrics.observe, Audit: s.audit, Admission: s.admission, Extra: s.extra, Open: s.nodes.NodeHandler(),
+		SlowRequest: s.config.SlowRequest, LogRequests: s.config.LogRequests,
+		MaxRequests: s.config.MaxRequests, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held,
+		Logger: s.config.Logger, Version: s.config.Version, Checks: s.checks,
+	})
+	s.add(part{name: "api", reload: func(c Config) {
+		s.api.SetLimits(api.Limits{SlowRequest: c.SlowRequest, LogRequests: c.LogRequests, MaxCascade: c.MaxCascade})
+	}})
+	return nil
+}
+
+func (s *server) addCollector(context.Context) (err error) {
+	s.collector, err = gc.New(s.db, s.store, s.kinds, gc.Options{Logger: s.config.Logger, OrphanWait: s.config.OrphanWait, Admission: s.api})
+	if err != nil {
+		return err
+	}
+	p := part{
+		name: "collector", queues: s.collector.Engines(), handlers: map[string]http.Handler{gc.Path: s.collector, gc.Path + "/": s.collector},
+		status: func(ctx context.Context, all *Status) (err error) {
+			all.Collector, err = s.collector.Status(ctx)
+			return err
+		},
+	}
+	if !s.config.NoCollector {
+		p.tasks = []task.Task{{Name: "collector", Run: s.collector.Run}}
+	}
+	s.add(p)
+	return nil
+}
+
+func (s *server) addArchive(context.Context) error {
+	restores, err := archive.New(s.db, s.store, s.kinds, archive.Options{Logger: s.config.Logger, Define: custom.Declared})
+	if err != nil {
+		return err
+	}
+	s.add(part{
+		name: "archive", kinds: restores.Kinds(), queues: []*review.Engine{restores.Engine()},
+		tasks: []task.Task{{Name: "restores", Run: func(ctx context.Context) error { return restores.Run(ctx, s.api.ClientOf) }}},
+	})
+	return nil
+}
+
+// addSettings adds what concerns the server as a whole.
+func (s *server) addSettings(context.Context) error {
+	s.reloads = s.newReloader()
+	state := &stateMetrics{
+		version: s.config.Version, data: s.config.Data, db: s.db, identity: s.identity, paused: s.collector.Paused, log: s.config.Logger,
+	}
+	s.add(part{
+		name: "settings", meters: []prometheus.Collector{state, task.Restarts},
+		handlers: map[string]http.Handler{"GET " + api.SettingsPath: s.reloads, "GET " + StatusPath: http.HandlerFunc(s.serveStatus)},
+		tasks: []task.Task{
+			{Name: "reload", Run: s.reloads.run},
+			{Name: "service-manager", Run: s.serviceManager().run},
+			task.Loop("start", s.noteStart),
+		},
+	})
+	return nil
 }

@@ -11,46 +11,89 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/registrytoken"
-	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/sqldb"
-	"github.com/exeunt/exeunt/store"
 )
 
 // registryServer serves the OCI registry at its own address, because clients expect
-// it at the root of a host. Nil: the registry is off.
+// it at the root of a host.
 type registryServer struct {
 	config   Config
+	identity *access.Identity
 	listener net.Listener
 	plain    bool        // plain HTTP: only on loopback
 	login    *localLogin // nil: the registry is not on loopback
 	objects  *repository.Repositories
 	images   *registry.Registry
 	tokens   http.Handler  // the endpoint at registrytoken.Path
-	audit    *auditlog.Log // nil: none; set before the first request
+	audit    *auditlog.Log // nil if there is none
 	garbage  *collect.Collector
 	metrics  *registryMetrics
 
 	strangers *inflight.Strangers
 }
 
+// addRegistry adds the kind Repository, which exists also without the registry, since its objects may be
+// in the database, and the registry, unless it is off.
+func (s *server) addRegistry(ctx context.Context) error {
+	c := s.config
+	o := repository.Options{DeclaredOnly: c.RegistryDeclared, Logger: c.Logger, Create: creator{s.api}.create}
+	if !c.RegistryNoNamespaces {
+		o.CreateNamespace = func(ctx context.Context, name string) error { return createNamespace(ctx, s.store, s.kinds, name) }
+	}
+	repositories, err := repository.New(s.db, s.store, o)
+	if err != nil {
+		return err
+	}
+	p := part{name: "registry", kinds: []*kind.Kind{repositories.Kind()}, handlers: map[string]http.Handler{collect.ControlPath + "/": http.HandlerFunc(noRegistry)}}
+	if c.RegistryListen != "" {
+		if s.images, err = s.openRegistry(ctx, repositories); err != nil {
+			return err
+		}
+		s.images.describe(&p)
+	}
+	s.add(p)
+	return nil
+}
+
+// describe says what the registry adds to its part.
+func (s *registryServer) describe(p *part) {
+	p.handlers = map[string]http.Handler{collect.ControlPath + "/": collect.NewControl(s.images, s.garbage)}
+	p.meters = append(s.garbage.Meters(), append(strangerMeters("registry", s.strangers), s.metrics.requests, s.metrics.durations)...)
+	p.queues = s.garbage.Engines()
+	p.tasks = []task.Task{
+		{Name: "registry", Run: s.run}, {Name: "repositories", Run: s.objects.Run}, {Name: "registry-collector", Run: s.garbage.Run},
+	}
+	p.status = func(ctx context.Context, all *Status) error {
+		status, err := s.garbage.Stats(ctx)
+		all.Registry = &Images{GivenBackBytes: status.GivenBack, UnlinkBytes: status.UnlinkBytes}
+		return err
+	}
+	p.reload = func(c Config) {
+		s.metrics.setLog(c)
+		s.images.SetQuotas(c.RegistryQuotas)
+	}
+	p.close = func() error {
+		_ = s.listener.Close() // run has closed it, unless it never ran
+		return nil
+	}
+}
+
 // openRegistry opens the listener and the blob store. The listener comes first: if the
 // address is in use, nothing has been written yet.
-func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, keys *serviceaccount.Keys) (*registryServer, error) {
-	if c.RegistryListen == "" {
-		return nil, nil
-	}
+func (s *server) openRegistry(ctx context.Context, repositories *repository.Repositories) (*registryServer, error) {
+	c := s.config
 	host, _, _ := net.SplitHostPort(c.RegistryListen) // checkAddresses has seen it
 	listener, err := c.sockets.listen("registry", c.RegistryListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -59,48 +102,51 @@ func openRegistry(ctx context.Context, c Config, p parts, door *access.Door, key
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
-	s := &registryServer{config: c, listener: listener, plain: loopback(host), objects: p.repositories, metrics: newRegistryMetrics(c), strangers: inflight.NewStrangers(c.MaxRequests)}
-	if s.plain {
-		if err := s.checkPlain(); err != nil {
+	r := &registryServer{
+		config: c, identity: s.identity, listener: listener, plain: loopback(host), objects: repositories, audit: s.audit,
+		metrics: newRegistryMetrics(c), strangers: inflight.NewStrangers(c.MaxRequests),
+	}
+	if r.plain {
+		if err := r.checkPlain(); err != nil {
 			return nil, errors.Join(err, listener.Close())
 		}
-		if s.login, err = openLocalLogin(c.Data); err != nil {
+		if r.login, err = openLocalLogin(c.Data); err != nil {
 			return nil, errors.Join(err, listener.Close())
 		}
 	}
 	blobs, err := openBlobs(ctx, c)
 	if err == nil {
-		err = checkBlobStore(ctx, c, p.db, blobs)
+		err = checkBlobStore(ctx, c, s.db, blobs)
 	}
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	s.garbage, err = collect.New(p.db, blobs, collect.Options{
+	r.garbage, err = collect.New(s.db, blobs, collect.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
 		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector, RemoveTimeout: c.RegistryRemoveTimeout,
-		Changed: p.repositories.Touch, Paused: p.collector.Paused, Logger: c.Logger,
+		Changed: repositories.Touch, Paused: s.collector.Paused, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	settings := registry.Config{
-		DB: p.db, Blobs: blobs, Declare: p.repositories.Declare, Touched: p.repositories.Touch, Refresh: p.repositories.Refresh,
-		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Logger: c.Logger, Refuse: s.refuse(host),
+		DB: s.db, Blobs: blobs, Declare: repositories.Declare, Touched: repositories.Touch, Refresh: repositories.Refresh,
+		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Logger: c.Logger, Refuse: r.refuse(host),
 	}
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()
 	}
 	front := &registryDoor{
-		Door: door, tokens: registrytoken.New(keys, c.ServiceAccountIssuer, time.Now), issuer: c.ServiceAccountIssuer,
-		login: s.login, open: c.RegistryAnonymous, public: p.repositories.Public,
+		Door: s.door, tokens: registrytoken.New(s.tokenKeys, c.ServiceAccountIssuer, time.Now), issuer: c.ServiceAccountIssuer,
+		login: r.login, open: c.RegistryAnonymous, public: repositories.Public,
 	}
-	s.tokens = front.endpoint(settings.Refuse)
-	settings.Admit, settings.Challenge, settings.Record = front.admit, challenge, s.record
+	r.tokens = front.endpoint(settings.Refuse)
+	settings.Admit, settings.Challenge, settings.Record = front.admit, challenge, r.record
 	if c.RegistryAnonymous {
 		c.Logger.Warn("the registry asks for no credentials: every process on this machine can push and delete", "listen", c.RegistryListen)
 	}
-	s.images = registry.New(settings)
-	return s, nil
+	r.images = registry.New(settings)
+	return r, nil
 }
 
 // openBlobs opens the blob store.
@@ -159,14 +205,6 @@ func (s *registryServer) refuse(host string) func(*http.Request) string {
 	}
 }
 
-// control serves the endpoints that control the collection.
-func (s *registryServer) control() http.Handler {
-	if s == nil {
-		return http.HandlerFunc(noRegistry)
-	}
-	return collect.NewControl(s.images, s.garbage)
-}
-
 // noRegistry answers for a server without a registry, in the form that clients of the API
 // read: they can tell it from a server that is no Exeunt server.
 func noRegistry(w http.ResponseWriter, _ *http.Request) {
@@ -178,24 +216,6 @@ func noRegistry(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// newRepositories creates the kind Repository. It exists also without the registry,
-// since its objects may be in the database.
-func newRepositories(c Config, db *sqldb.DB, st *store.Store, kinds *kind.Registry) (*repository.Repositories, error) {
-	o := repository.Options{DeclaredOnly: c.RegistryDeclared, Logger: c.Logger}
-	if !c.RegistryNoNamespaces {
-		o.CreateNamespace = func(ctx context.Context, name string) error { return createNamespace(ctx, st, kinds, name) }
-	}
-	return repository.New(db, st, o)
-}
-
-// updateStatuses updates the status of Repository objects until the context ends.
-func (s *registryServer) updateStatuses(ctx context.Context) error {
-	if s == nil {
-		return nil
-	}
-	return s.objects.Run(ctx)
-}
-
 // loopback says whether only this machine can reach a host. A name other than
 // localhost may resolve to any address.
 func loopback(host string) bool {
@@ -203,29 +223,10 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// meters returns the metrics of its collector and of its requests.
-func (s *registryServer) meters() []prometheus.Collector {
-	if s == nil {
-		return nil
-	}
-	return append(strangerMeters("registry", s.strangers), s.garbage, s.metrics.requests, s.metrics.durations)
-}
-
-// collect removes garbage until the context ends.
-func (s *registryServer) collect(ctx context.Context) error {
-	if s == nil {
-		return nil
-	}
-	return s.garbage.Run(ctx)
-}
-
 // run serves until the context ends: plain HTTP on loopback, as clients expect of a
 // registry on localhost, and TLS elsewhere.
-func (s *registryServer) run(ctx context.Context, identity *access.Identity) error {
-	if s == nil {
-		return nil
-	}
-	web := newHTTPServer(limitBodies(registryBodies, s.handler()), s.strangers, identity, s.config)
+func (s *registryServer) run(ctx context.Context) error {
+	web := newHTTPServer(limitBodies(registryBodies, s.handler()), s.strangers, s.identity, s.config)
 	web.MaxHeaderBytes = 64 << 10 // credentials, and paths of a few hundred bytes
 	listener := stallListener{s.listener, s.config.StallTimeout, s.strangers}
 	ended := make(chan error, 1)
@@ -265,13 +266,6 @@ func (s *registryServer) handler() http.Handler {
 		}
 		s.images.ServeHTTP(w, req)
 	})
-}
-
-// close closes the listener if run is never called.
-func (s *registryServer) close() {
-	if s != nil {
-		_ = s.listener.Close() // run may have closed it
-	}
 }
 
 // url returns the address for clients.

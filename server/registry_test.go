@@ -241,7 +241,7 @@ func TestLostBlobStore(t *testing.T) {
 func TestNoRegistry(t *testing.T) {
 	t.Parallel()
 	answer := httptest.NewRecorder()
-	(*registryServer)(nil).control().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/exeunt/registry/gc", nil))
+	noRegistry(answer, httptest.NewRequest(http.MethodGet, "/exeunt/registry/gc", nil))
 	var status metav1.Status
 	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusNotFound ||
 		status.Reason != metav1.StatusReasonNotFound || !strings.Contains(status.Message, "no registry") {

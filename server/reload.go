@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"sync/atomic"
-
-	"github.com/exeunt/exeunt/api"
 )
 
 // reloadable are the settings that a reload applies. All others need a restart, except
@@ -27,24 +25,23 @@ type reloader struct {
 	settings atomic.Pointer[[]Setting] // in force
 }
 
-func (f *frontend) newReloader() *reloader {
-	r := &reloader{signals: f.config.Reload, read: f.config.ReadAgain, apply: f.apply, log: f.config.Logger}
-	r.settings.Store(&f.config.Settings)
+func (s *server) newReloader() *reloader {
+	r := &reloader{signals: s.config.Reload, read: s.config.ReadAgain, apply: s.apply, log: s.config.Logger}
+	r.settings.Store(&s.config.Settings)
 	return r
 }
 
 // apply puts the reloadable settings of a configuration in force. Each is applied by
 // itself: a request that runs meanwhile may meet one new and one old value.
-func (f *frontend) apply(c Config) {
+func (s *server) apply(c Config) {
 	c = c.withDefaults()
-	if f.config.SetLogLevel != nil {
-		f.config.SetLogLevel(c.LogLevel)
+	if s.config.SetLogLevel != nil {
+		s.config.SetLogLevel(c.LogLevel)
 	}
-	f.api.SetLimits(api.Limits{SlowRequest: c.SlowRequest, LogRequests: c.LogRequests, MaxCascade: c.MaxCascade})
-	f.previews.SetMaxCascade(c.MaxCascade)
-	if f.images != nil {
-		f.images.metrics.setLog(c)
-		f.images.images.SetQuotas(c.RegistryQuotas)
+	for _, p := range s.parts {
+		if p.reload != nil {
+			p.reload(c)
+		}
 	}
 }
 
@@ -68,7 +65,7 @@ func (r *reloader) run(ctx context.Context) error {
 func (r *reloader) reload() {
 	next, err := r.read()
 	if err != nil {
-		r.log.Error("the new configuration has an error; the settings in force stay", "error", err)
+		r.log.Error("the new configuration has an error; keeping the current settings", "error", err)
 		return
 	}
 	settings, applied, waiting := merge(*r.settings.Load(), next.Settings)

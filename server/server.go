@@ -1,7 +1,6 @@
 // Package server assembles Exeunt: database, store, kinds, API, listeners.
-// Start reading here: Run is the whole program in order. It opens the database,
-// builds the components that use it (parts.go), opens the listeners (open), and
-// runs all of them until the context ends.
+// Start reading here: Run is the whole program in order. It opens the database, builds
+// the parts (parts.go has the list), and runs all of them until the context ends.
 package server
 
 import (
@@ -13,30 +12,32 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/directory"
-	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/admission"
+	"github.com/exeunt/exeunt/admission/service"
 	"github.com/exeunt/exeunt/api"
-	"github.com/exeunt/exeunt/api/openapi"
+	"github.com/exeunt/exeunt/broker/mesh"
+	"github.com/exeunt/exeunt/console"
+	"github.com/exeunt/exeunt/deletion/preview"
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/internal/tracing"
 	"github.com/exeunt/exeunt/internal/tracing/otlp"
-	"github.com/exeunt/exeunt/kind/definition"
-	"github.com/exeunt/exeunt/kind/migration"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
 )
 
 // shutdownGrace is how long requests may take to finish when the server stops.
@@ -53,16 +54,17 @@ func lowerGCPercent() {
 
 // Run serves until the context ends, then stops in order: watches end, requests
 // finish, the last writes are committed.
-func Run(ctx context.Context, c Config) error {
+func Run(ctx context.Context, c Config) (err error) {
 	if err := Check(c); err != nil {
 		return err
 	}
-	c, err := takeSockets(c.withDefaults())
+	c, err = takeSockets(c.withDefaults())
 	if err != nil {
 		return err
 	}
 	defer c.sockets.close()
 	redirectKlog(ctx, c.Logger)
+	surviveLibraries(c.Logger)
 	lowerGCPercent()
 	unlock, err := lockData(c.Data, c.Logger)
 	if err != nil {
@@ -92,8 +94,9 @@ func Run(ctx context.Context, c Config) error {
 		ctx = tracing.With(ctx, c.tracer)
 	}
 	noteRestore(ctx, db, st.Revision(), c.Logger)
-	p, err := assemble(c, db, st)
-	if err != nil {
+	s := newServer(c, db, st)
+	defer func() { err = errors.Join(err, s.close()) }() // after the last request
+	if err := s.assemble(ctx); err != nil {
 		return err
 	}
 
@@ -102,148 +105,67 @@ func Run(ctx context.Context, c Config) error {
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	stores, storeCtx := errgroup.WithContext(storeCtx)
 	stores.Go(func() error { return st.Run(storeCtx) })
-	err = serve(ctx, storeCtx, c, p)
+	err = s.serve(ctx, storeCtx)
 	stopStore()
 	return errors.Join(err, stores.Wait())
 }
 
-// serve opens and runs everything that needs a running store. It ends when ctx ends
-// or the store fails.
-func serve(ctx, storeCtx context.Context, c Config, p parts) (err error) {
-	f, err := open(ctx, c, p)
-	if err != nil {
-		return err
-	}
-	defer f.images.close()
-	if f.audit, err = auditlog.Open(c.Audit, c.Logger); err != nil {
-		return errors.Join(err, f.listener.Close())
-	}
-	defer func() { err = errors.Join(err, f.audit.Close()) }() // after the last request
-	if f.images != nil {
-		f.images.audit = f.audit
-	}
-	f.self = newSelf()
-	f.admission, err = admission.New(admission.Config{Client: f.self.config(), Get: f.store.Get, Kinds: f.kinds, Authorizer: f.door.Authorizer()})
-	if err != nil {
-		return errors.Join(err, f.listener.Close())
-	}
-	f.reloads = f.newReloader()
-	f.api = f.newAPI(storeCtx)
-	f.repositories.SetCreate(creator{f.api}.create)
-	f.collector.SetAdmission(f.api)
-	return f.run(ctx, storeCtx)
+// server is what its parts have in common.
+type server struct {
+	config  Config
+	started time.Time
+	db      *sqldb.DB
+	store   *store.Store
+	kinds   *kind.Registry
+	metrics *metrics
+	extra   *http.ServeMux // paths that Kubernetes does not have
+	self    *self
+	parts   []part
+
+	// Each is set by the add function of its part, for the parts below it.
+	listener  net.Listener
+	strangers *inflight.Strangers // of the listener
+	identity  *access.Identity
+	addresses *service.Addresses
+	directory *directory.Directory
+	tokenKeys *serviceaccount.Keys
+	door      *access.Door
+	sessions  *console.Sessions
+	browsers  *access.BrowserSignIn // nil if there is no provider
+	audit     *auditlog.Log         // nil if there is none
+	admission *admission.Chain
+	nodes     *mesh.Mesh
+	previews  *preview.Service
+	api       *api.API
+	collector *gc.Collector
+	images    *registryServer // nil if there is no registry
+	reloads   *reloader
 }
 
-// frontend is the running server: its listeners, their handlers, and the background
-// tasks.
-type frontend struct {
-	parts
-	config      Config
-	controller  *definition.Controller
-	migrations  *migration.Controller
-	images      *registryServer // nil: no registry
-	provisioner *provisioner
-	identity    *access.Identity
-	directory   *directory.Directory
-	aggregator  *policy.Aggregator
-	tokenKeys   *serviceaccount.Keys
-	defaults    *serviceaccount.Defaults
-	door        *access.Door
-	listener    net.Listener
-	missing     map[string]bool // processes that the last round of ensureWellKnown missed
-	self        *self
-	admission   *admission.Chain
-	audit       *auditlog.Log // nil: none
-	api         *api.API
-	reloads     *reloader
-	strangers   *inflight.Strangers // of the API's listener
+func newServer(c Config, db *sqldb.DB, st *store.Store) *server {
+	return &server{
+		config: c, started: time.Now(), db: db, store: st, kinds: kind.NewRegistry(builtin.Kinds()), metrics: newMetrics(db, st),
+		extra: http.NewServeMux(), self: newSelf(), strangers: inflight.NewStrangers(c.MaxRequests),
+	}
 }
 
-// open reads the stored definitions, creates the system namespaces, opens the
-// listeners, and writes the objects that say where the server is. It does not serve yet.
-func open(ctx context.Context, c Config, p parts) (f *frontend, err error) {
-	f = &frontend{parts: p, config: c, strangers: inflight.NewStrangers(c.MaxRequests)}
-	// The chain is opened before the first object is converted.
-	convert := func(crd *apiextensionsv1.CustomResourceDefinition) (copying, changing runtime.ObjectConvertor, err error) {
-		return f.admission.NewConverter(crd)
+// serve opens the parts, and then serves and runs their tasks until ctx ends, the store ends or
+// one of them fails. Then all of them end.
+func (s *server) serve(ctx, storeCtx context.Context) error {
+	var tasks []task.Task
+	for _, p := range s.parts {
+		if p.open != nil {
+			if err := p.open(ctx); err != nil {
+				return err
+			}
+		}
+		tasks = append(tasks, p.tasks...)
 	}
-	f.controller = definition.New(p.store, p.kinds, p.definitions, convert, c.Logger)
-	if f.migrations, err = migration.New(p.store, p.kinds, p.definitions, c.Logger); err != nil {
-		return nil, err
-	}
-	if err := f.controller.Load(ctx); err != nil {
-		return nil, err
-	}
-	if err := ensureNamespaces(ctx, p.store, p.kinds); err != nil {
-		return nil, err
-	}
-	if err := f.openAccess(ctx); err != nil {
-		return nil, err
-	}
-	if f.images, err = openRegistry(ctx, c, p, f.door, f.tokenKeys); err != nil {
-		return nil, err
-	}
-	if f.listener, f.identity, err = listen(c); err != nil {
-		f.images.close()
-		return nil, err
-	}
-	// The system namespaces are complete before the first client sees them.
-	f.defaults = &serviceaccount.Defaults{Writer: f.writer(), CA: f.identity.AuthorityPEM(), Retired: f.identity.RetiredPEM(), Logger: c.Logger}
-	if err = f.defaults.Ensure(ctx, systemNamespaces...); err == nil {
-		f.provisioner, err = openBroker(c, p, f.identity, f.listener)
-	}
-	if err != nil {
-		f.images.close()
-		return nil, errors.Join(err, f.listener.Close())
-	}
-	f.ensureWellKnown(ctx) // before the first client looks for them
-	f.services().Start(ctx)
-	return f, nil
-}
-
-// newMetrics registers the metrics of all parts.
-func (f *frontend) newMetrics() *metrics {
-	state := &stateMetrics{
-		version: f.config.Version, data: f.config.Data, db: f.db, identity: f.identity, paused: f.collector.Paused, log: f.config.Logger,
-	}
-	return newMetrics(f.db, f.store, append(f.meters(), state)...)
-}
-
-// meters are the metrics of all parts; the review engines are among them.
-func (f *frontend) meters() []prometheus.Collector {
-	queues := []prometheus.Collector{f.nodes.Engine(), f.quotas.Engine(), f.archive.Engine()}
-	for _, engine := range f.collector.Engines() {
-		queues = append(queues, engine)
-	}
-	return slices.Concat(strangerMeters("api", f.strangers), accessMeters(f.door.Throttle(), f.audit), f.images.meters(), f.provisioner.meters(), queues)
-}
-
-func (f *frontend) newAPI(storeCtx context.Context) *api.API {
-	meters := f.newMetrics()
-	return api.New(api.Config{
-		Store: f.store, Kinds: f.kinds, Access: f.door, OpenAPI: openapi.New(f.kinds, f.config.Version),
-		Metrics: meters.handler(), Observer: meters.observe, Audit: f.audit, Admission: f.admission, Extra: f.extra(f.images, f.reloads), Open: f.nodes.NodeHandler(),
-		SlowRequest: f.config.SlowRequest, LogRequests: f.config.LogRequests,
-		MaxRequests: f.config.MaxRequests, MaxCascade: f.config.MaxCascade, GuardWarning: f.previews.Held,
-		Logger: f.config.Logger, Version: f.config.Version,
-		Ready: func() error {
-			ctx, cancel := context.WithTimeout(storeCtx, 5*time.Second)
-			defer cancel()
-			return f.store.Ping(ctx)
-		},
-	})
-}
-
-// run serves and runs the tasks until ctx ends, the store ends or one task fails;
-// then all of them end.
-func (f *frontend) run(ctx, storeCtx context.Context) error {
-	web := newHTTPServer(limitBodies(apiBodies, f.withConsole(f.api)), f.strangers, f.identity, f.config)
+	web := newHTTPServer(limitBodies(apiBodies, s.withConsole()), s.strangers, s.identity, s.config)
 	group, groupCtx := errgroup.WithContext(ctx)
-	for _, task := range f.tasks() {
-		group.Go(func() error { return task(groupCtx) })
-	}
+	group.Go(func() error { return task.Run(groupCtx, s.config.Logger, tasks...) })
 	group.Go(func() error {
-		if err := web.ServeTLS(stallListener{f.listener, f.config.StallTimeout, f.strangers}, "", ""); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.ServeTLS(stallListener{s.listener, s.config.StallTimeout, s.strangers}, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serve: %w", err)
 		}
 		return nil
@@ -252,50 +174,14 @@ func (f *frontend) run(ctx, storeCtx context.Context) error {
 		select {
 		case <-groupCtx.Done():
 		case <-storeCtx.Done():
-			noteStop(ctx, storeCtx, f.config.Logger)
+			noteStop(ctx, storeCtx, s.config.Logger)
 			return errors.New("the store stopped")
 		}
-		noteStop(ctx, storeCtx, f.config.Logger)
-		return shutdown(web, f.api, f.config.Logger)
+		noteStop(ctx, storeCtx, s.config.Logger)
+		return shutdown(web, s.api, s.config.Logger)
 	})
-	f.config.Started(addresses(f.config, f.listener, f.images))
-	group.Go(func() error { return f.serviceManager().run(groupCtx) })
-	group.Go(func() error { f.noteStart(groupCtx); return nil })
+	s.config.Started(addresses(s.config, s.listener, s.images))
 	return group.Wait()
-}
-
-// tasks returns the background tasks; each runs until its context ends.
-func (f *frontend) tasks() []func(context.Context) error {
-	tasks := []func(context.Context) error{
-		f.controller.Run,
-		f.migrations.Run,
-		f.directory.Run,
-		f.aggregator.Run,
-		f.sessions.Run,
-		f.tokenKeys.Run,
-		f.defaults.Run,
-		f.signer().Run,
-		func(ctx context.Context) error { return f.identity.WatchFiles(ctx, f.config.Logger) },
-		f.nodes.Run,
-		f.quotas.Run,
-		func(ctx context.Context) error { return f.archive.Run(ctx, f.api.ClientOf) },
-		f.provisioner.run,
-		f.admission.Run,
-		func(ctx context.Context) error { return f.self.serve(ctx, f.api) },
-		func(ctx context.Context) error { return f.images.run(ctx, f.identity) },
-		f.images.updateStatuses,
-		f.images.collect,
-		func(ctx context.Context) error { return keepNamespaces(ctx, f.store, f.kinds, f.config.Logger) },
-		f.addresses.Run,
-		f.keepWellKnown,
-		f.services().Run,
-		newRenewal(f.config, f.identity, f.listener).run,
-		f.reloads.run,
-	}
-	if !f.config.NoCollector {
-		tasks = append(tasks, f.collector.Run)
-	}
-	return tasks
 }
 
 // closeTraces sends the last spans. A collector that does not answer is no reason to fail.
@@ -349,4 +235,14 @@ func redirectKlog(ctx context.Context, log *slog.Logger) {
 		return
 	}
 	klog.SetLogger(logr.Discard())
+}
+
+// surviveLibraries lets goroutines of the Kubernetes libraries (watches of the admission chain) begin again
+// after a panic, as our own tasks do.
+func surviveLibraries(log *slog.Logger) {
+	utilruntime.ReallyCrash = false
+	utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(_ context.Context, p any) {
+		task.Restarts.WithLabelValues("kubernetes-library").Inc()
+		log.Error("goroutine of the Kubernetes libraries panicked and will begin again", "panic", p, "stack", string(debug.Stack()))
+	})
 }

@@ -17,10 +17,10 @@ type serviceManager struct {
 	log   *slog.Logger
 }
 
-func (f *frontend) serviceManager() serviceManager {
-	client := &http.Client{Transport: f.self.config().Transport}
-	return serviceManager{log: f.config.Logger, alive: func(ctx context.Context) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, f.self.config().Host+"/livez", nil)
+func (s *server) serviceManager() serviceManager {
+	client := &http.Client{Transport: s.self.config().Transport}
+	return serviceManager{log: s.config.Logger, alive: func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.self.config().Host+"/livez", nil)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind/apiservice"
 	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
@@ -31,36 +32,53 @@ const wellKnownEvery = 10 * time.Second
 // kube-system/extension-apiserver-authentication; and the two PriorityClasses that every
 // cluster has. Every replica runs it.
 type wellKnown struct {
-	writer objects.Writer
-	f      *frontend
+	*server
+	writer  objects.Writer
+	missing map[string]bool // processes that the last round missed
 }
 
-// services keeps the APIServices.
-func (f *frontend) services() *apiservice.Keeper {
-	return &apiservice.Keeper{Writer: objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:server"}, Log: f.config.Logger}
+// addWellKnown adds those objects and the APIServices. Both are there before the first client looks for them.
+func (s *server) addWellKnown(context.Context) error {
+	w := &wellKnown{server: s, writer: s.writer("server")}
+	services := &apiservice.Keeper{Writer: w.writer, Log: s.config.Logger}
+	s.add(part{
+		name: "well-known objects",
+		open: func(ctx context.Context) error {
+			w.ensureLogged(ctx)
+			services.Start(ctx)
+			return nil
+		},
+		tasks: []task.Task{task.Loop("well-known", w.keep), {Name: "api-services", Run: services.Run}},
+		status: func(ctx context.Context, all *Status) error {
+			slice, err := w.writer.Get(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), metav1.NamespaceDefault, "kubernetes")
+			if err == nil {
+				all.Replicas = addressesOf(slice.(*discoveryv1.EndpointSlice))
+			}
+			return err
+		},
+	})
+	return nil
 }
 
-func (f *frontend) keepWellKnown(ctx context.Context) error {
+func (w *wellKnown) keep(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(wellKnownEvery):
-			f.ensureWellKnown(ctx)
+			w.ensureLogged(ctx)
 		}
 	}
 }
 
-// ensureWellKnown creates what is missing. An error is no reason to stop the server:
-// keepWellKnown tries again.
-func (f *frontend) ensureWellKnown(ctx context.Context) {
-	w := wellKnown{objects.Writer{Store: f.store, Kinds: f.kinds, Actor: "system:exeunt:server"}, f}
+// ensureLogged creates what is missing. An error is no reason to stop the server: keep tries again.
+func (w *wellKnown) ensureLogged(ctx context.Context) {
 	if err := w.ensure(ctx); err != nil && ctx.Err() == nil {
-		f.config.Logger.Warn("the Service kubernetes or its companions could not be written; the next try is in 10 seconds", "error", err)
+		w.config.Logger.Warn("the Service kubernetes or its companions could not be written; the next try is in 10 seconds", "error", err)
 	}
 }
 
-func (w wellKnown) ensure(ctx context.Context) error {
+func (w *wellKnown) ensure(ctx context.Context) error {
 	host, port := w.address()
 	https := "https"
 	tcp, number := corev1.ProtocolTCP, int32(port)
@@ -76,13 +94,13 @@ func (w wellKnown) ensure(ctx context.Context) error {
 		family = discoveryv1.AddressTypeIPv6
 	}
 	ready := true
-	alive, err := w.f.db.Present(ctx)
+	alive, err := w.db.Present(ctx)
 	if err != nil {
 		return err
 	}
-	replicas := &roll{own: w.f.db.Process(), host: host, alone: w.f.db.Engine() == sqldb.SQLite, alive: alive, missed: w.f.missing}
+	replicas := &roll{own: w.db.Process(), host: host, alone: w.db.Engine() == sqldb.SQLite, alive: alive, missed: w.missing}
 	addresses := []string{host}
-	defer func() { w.f.missing = replicas.missing }()
+	defer func() { w.missing = replicas.missing }()
 	self := &discoveryv1.EndpointSlice{
 		ObjectMeta: slice, AddressType: family,
 		Ports: []discoveryv1.EndpointPort{{Name: &https, Port: &number, Protocol: &tcp}},
@@ -90,16 +108,16 @@ func (w wellKnown) ensure(ctx context.Context) error {
 	replicas.mend(self, discoveryv1.Endpoint{Addresses: []string{host}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
 	return errors.Join(
 		keep(ctx, w.writer, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), &networkingv1.ServiceCIDR{
-			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{w.f.addresses.Range.String()}},
+			ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{w.addresses.Range.String()}},
 		}, nil),
 		keep(ctx, w.writer, corev1.SchemeGroupVersion.WithResource("services"), &corev1.Service{ObjectMeta: labelled, Spec: corev1.ServiceSpec{
-			ClusterIP: w.f.addresses.First(),
+			ClusterIP: w.addresses.First(),
 			Ports:     []corev1.ServicePort{{Name: https, Port: 443, Protocol: tcp, TargetPort: intstr.FromInt32(number)}},
 		}}, nil),
 		keep(ctx, w.writer, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), self, func(have, want *discoveryv1.EndpointSlice) {
 			// Other replicas are in the slice too; all serve the same port.
 			if gone := replicas.mend(have, want.Endpoints[0]); len(gone) > 0 {
-				w.f.config.Logger.Info("replicas are gone and leave the Service kubernetes", "addresses", gone)
+				w.config.Logger.Info("replicas are gone and leave the Service kubernetes", "addresses", gone)
 			}
 			addresses = addressesOf(have)
 			if len(have.Endpoints) == 1 || len(have.Ports) == 0 {
@@ -138,7 +156,7 @@ func mirror(endpoints *corev1.Endpoints, addresses []string) {
 	endpoints.Subsets[0].Addresses = list
 }
 
-func (w wellKnown) keepClass(ctx context.Context, name string, value int32, description string) error {
+func (w *wellKnown) keepClass(ctx context.Context, name string, value int32, description string) error {
 	policy := corev1.PreemptLowerPriority
 	return keep(ctx, w.writer, schedulingv1.SchemeGroupVersion.WithResource("priorityclasses"), &schedulingv1.PriorityClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value, Description: description, PreemptionPolicy: &policy,
@@ -147,14 +165,14 @@ func (w wellKnown) keepClass(ctx context.Context, name string, value int32, desc
 
 // authentication is what extension servers need to know the clients of this server. It
 // has no front proxy.
-func (w wellKnown) authentication() map[string]string {
-	return map[string]string{"client-ca-file": string(w.f.identity.AuthorityPEM())}
+func (w *wellKnown) authentication() map[string]string {
+	return map[string]string{"client-ca-file": string(w.identity.AuthorityPEM())}
 }
 
 // address is the address and the port of this replica. A server that listens on all
 // addresses names the first one of its machine.
-func (w wellKnown) address() (host string, port int) {
-	host, text, _ := net.SplitHostPort(w.f.listener.Addr().String())
+func (w *wellKnown) address() (host string, port int) {
+	host, text, _ := net.SplitHostPort(w.listener.Addr().String())
 	port, _ = strconv.Atoi(text) // the listener's own text
 	if unspecified(host) {
 		host = "127.0.0.1"

@@ -14,7 +14,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/exeunt/exeunt/access/rbac"
 	v1 "github.com/exeunt/exeunt/access/v1"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -239,14 +239,11 @@ func (d *Directory) put(f *followed, o object.Object) {
 
 // Run follows the changes after Load until the context ends.
 func (d *Directory) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
+	var tasks []task.Task
 	for _, f := range d.kinds {
-		group.Go(func() error {
-			d.follow(ctx, f)
-			return nil
-		})
+		tasks = append(tasks, task.Loop("access", func(ctx context.Context) { d.follow(ctx, f) }))
 	}
-	return group.Wait()
+	return task.Run(ctx, d.log, tasks...)
 }
 
 // follow applies changes. After an error it reads everything again: the feed may have

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -78,7 +79,7 @@ func (d *Defaults) ensureAll(ctx context.Context) error {
 	group.SetLimit(ensurers)
 	for listing.Next() && ctx.Err() == nil {
 		name := listing.Object().Name
-		group.Go(func() error { return d.ensure(ctx, name) })
+		group.Go(task.Catch(func() error { return d.ensure(ctx, name) }))
 	}
 	return errors.Join(group.Wait(), listing.Err())
 }
@@ -102,7 +103,7 @@ func (d *Defaults) follow(ctx context.Context, from int64) error {
 		{Kind: object.ServiceAccounts, Name: object.DefaultAccount, From: from},
 		{Kind: object.ConfigMaps, Name: object.RootCA, From: from},
 	} {
-		group.Go(func() error {
+		group.Go(task.Catch(func() error {
 			w, err := d.Writer.Store.Watch(ctx, r)
 			for err == nil {
 				var events []*store.Event
@@ -111,7 +112,7 @@ func (d *Defaults) follow(ctx context.Context, from int64) error {
 				}
 			}
 			return err
-		})
+		}))
 	}
 	return group.Wait()
 }
@@ -132,7 +133,7 @@ func (d *Defaults) react(ctx context.Context, events []*store.Event) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ensurers)
 	for namespace := range incomplete {
-		group.Go(func() error { return d.ensure(ctx, namespace) })
+		group.Go(task.Catch(func() error { return d.ensure(ctx, namespace) }))
 	}
 	return group.Wait()
 }

@@ -56,15 +56,16 @@ type key struct {
 	private *ecdsa.PrivateKey
 }
 
-// OpenKeys reads the keys, and makes the first one.
-func OpenKeys(ctx context.Context, w objects.Writer, log *slog.Logger, now func() time.Time) (*Keys, error) {
+// NewKeys returns no keys before Load.
+func NewKeys(w objects.Writer, log *slog.Logger, now func() time.Time) *Keys {
 	k := &Keys{writer: w, log: log, now: now}
-	return k, k.refresh(ctx)
+	k.set.Store(&[]key{})
+	return k
 }
 
-// refresh reads the Secret, and adds a key if the newest is old. Replicas that do it at
+// Load reads the Secret, and adds a key if the newest is old or there is none. Replicas that do it at
 // once: one write wins, the others read what it wrote.
-func (k *Keys) refresh(ctx context.Context) error {
+func (k *Keys) Load(ctx context.Context) error {
 	for {
 		err := k.refreshOnce(ctx)
 		if object.Is(err, object.Conflict) || object.Is(err, object.AlreadyExists) {
@@ -128,7 +129,7 @@ func (k *Keys) refreshOnce(ctx context.Context) error {
 func (k *Keys) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		from := k.writer.Store.Revision()
-		err := k.refresh(ctx)
+		err := k.Load(ctx)
 		if err == nil {
 			err = k.await(ctx, from)
 		}

@@ -30,8 +30,8 @@ func TestKeys(t *testing.T) {
 		now := time.Now()
 		open := func() *serviceaccount.Keys {
 			t.Helper()
-			k, err := serviceaccount.OpenKeys(t.Context(), w, slog.New(slog.DiscardHandler), func() time.Time { return now })
-			if err != nil {
+			k := serviceaccount.NewKeys(w, slog.New(slog.DiscardHandler), func() time.Time { return now })
+			if err := k.Load(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			return k
@@ -106,7 +106,7 @@ func TestDamagedKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := st.Revision()
-		if _, err := serviceaccount.OpenKeys(t.Context(), w, slog.New(slog.DiscardHandler), time.Now); err == nil || st.Revision() != before {
+		if err := serviceaccount.NewKeys(w, slog.New(slog.DiscardHandler), time.Now).Load(t.Context()); err == nil || st.Revision() != before {
 			t.Errorf("%q: %v", value, err)
 		}
 	}

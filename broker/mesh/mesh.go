@@ -32,8 +32,7 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
@@ -113,13 +112,12 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Mesh,
 // Call it once.
 func (m *Mesh) Run(ctx context.Context) error {
 	defer m.close()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return m.engine.Run(ctx) })
-	group.Go(func() error {
-		m.store.WakeOn(ctx, storage, m.engine.Wake) // a drain begins at once, not at the next poll
-		return nil
-	})
-	return group.Wait()
+	return task.Run(ctx, m.opts.Logger,
+		task.Task{Name: "mesh", Run: m.engine.Run},
+		task.Loop("mesh-wake", func(ctx context.Context) {
+			m.store.WakeOn(ctx, storage, m.engine.Wake) // a drain begins at once, not at the next poll
+		}),
+	)
 }
 
 // RunOne reviews at most one due batch: for tests.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/broker"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/review"
 )
 
@@ -85,7 +86,8 @@ func (f *Follower) change(ctx context.Context, running *sync.WaitGroup, watches 
 		}
 		watching, cancel := context.WithCancel(ctx)
 		watches[kind] = cancel
-		running.Go(func() { f.watch(watching, kind) })
+		watch := task.Loop("broker-watch", func(ctx context.Context) { f.watch(ctx, kind) })
+		running.Go(func() { _ = task.Run(watching, f.Logger, watch) }) // it cannot fail
 	}
 	for kind, cancel := range watches {
 		if !used[kind] {

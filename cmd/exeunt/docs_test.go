@@ -100,7 +100,7 @@ func codes(line string) []string {
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, root := range []string{"../../README.md", "../../docs", "../../deploy"} {
+	for _, root := range []string{"../../README.md", "../../docs", "../../packaging"} {
 		err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err

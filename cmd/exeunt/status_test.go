@@ -8,43 +8,45 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/server"
 )
 
 // TestProblems: each finding that needs a person is named, and nothing else is.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	well := func() *health {
-		return &health{
-			Disk: filesystem{Bytes: 1000, Free: 100}, Queues: []queueHealth{{Name: "objects", Depth: 9, Overdue: 9, Lag: 300}},
-			Certificates: []certificate{{"serving", now.Add(30 * 24 * time.Hour)}},
+	well := func() *server.Status {
+		return &server.Status{
+			Disk: server.Disk{Bytes: 1000, Free: 100}, Queues: []server.Queue{{Name: "objects", Depth: 9, Overdue: 9, Lag: 300}},
+			Certificates: []server.Certificate{{Name: "serving", Expires: now.Add(30 * 24 * time.Hour)}},
 		}
 	}
 	for name, tt := range map[string]struct {
-		change func(h *health)
+		change func(h *server.Status)
 		want   []string
 	}{
-		"well":      {func(*health) {}, nil},
-		"not ready": {func(h *health) { h.NotReady = []string{"store failed"} }, []string{"not ready: store failed"}},
-		"failing":   {func(h *health) { h.Queues[0].Failing = 2 }, []string{"queue objects: 2 reviews failing; the log and exeunt gc status say why"}},
-		"late":      {func(h *health) { h.Queues[0].Lag = 301 }, []string{"queue objects: 5m1s late"}},
-		"full":      {func(h *health) { h.Disk.Free = 99 }, []string{"the disk is nearly full: 99B of 1kB free"}},
-		"no disk":   {func(h *health) { h.Disk = filesystem{} }, nil}, // the system does not say
-		"expiring":  {func(h *health) { h.Certificates[0].Expires = now.Add(30*24*time.Hour - time.Second) }, []string{"the serving certificate expires on 2026-03-30"}},
-		"a backup":  {func(h *health) { at := now.Add(-48 * time.Hour); h.LastBackup = &at }, nil},
+		"well":      {func(*server.Status) {}, nil},
+		"not ready": {func(h *server.Status) { h.NotReady = []string{"store failed"} }, []string{"not ready: store failed"}},
+		"failing":   {func(h *server.Status) { h.Queues[0].Failing = 2 }, []string{"queue objects: 2 reviews failing; the log and exeunt gc status say why"}},
+		"late":      {func(h *server.Status) { h.Queues[0].Lag = 301 }, []string{"queue objects: 5m1s late"}},
+		"full":      {func(h *server.Status) { h.Disk.Free = 99 }, []string{"the disk is nearly full: 99B of 1kB free"}},
+		"no disk":   {func(h *server.Status) { h.Disk = server.Disk{} }, nil}, // the system does not say
+		"expiring":  {func(h *server.Status) { h.Certificates[0].Expires = now.Add(30*24*time.Hour - time.Second) }, []string{"the serving certificate expires on 2026-03-30"}},
+		"a backup":  {func(h *server.Status) { at := now.Add(-48 * time.Hour); h.LastBackup = &at }, nil},
 		"old backup": {
-			func(h *health) { at := now.Add(-49 * time.Hour); h.LastBackup = &at },
+			func(h *server.Status) { at := now.Add(-49 * time.Hour); h.LastBackup = &at },
 			[]string{"the last backup is from 2026-02-26: exeunt backup create"},
 		},
-		"refusals": {func(h *health) { h.Collector.Refused = 1 }, []string{"1 delete of the collector refused by webhooks or policies, or without an answer: exeunt gc status"}},
+		"refusals": {func(h *server.Status) { h.Collector.Refused = 1 }, []string{"1 delete of the collector refused by webhooks or policies, or without an answer: exeunt gc status"}},
 		"paused": { // what waits because of a pause is not reported as late
-			func(h *health) { h.Collector.Paused, h.Collector.Reason, h.Queues[0].Lag = true, "a test", 9000 },
+			func(h *server.Status) { h.Collector.Paused, h.Collector.Reason, h.Queues[0].Lag = true, "a test", 9000 },
 			[]string{"the collector is paused (a test): exeunt gc resume"},
 		},
 	} {
 		h := well()
 		tt.change(h)
-		if got := h.problems(now); !slices.Equal(got, tt.want) {
+		if got := problems(h, now); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
@@ -53,9 +55,9 @@ func TestProblems(t *testing.T) {
 // TestStatusWithoutRegistry: a server without a registry has no line about one.
 func TestStatusWithoutRegistry(t *testing.T) {
 	t.Parallel()
-	for _, registry := range []*images{nil, {GivenBackBytes: 1}} {
+	for _, registry := range []*server.Images{nil, {GivenBackBytes: 1}} {
 		var out bytes.Buffer
-		if err := (&health{Registry: registry}).write(&out, time.Now()); err != nil {
+		if err := writeStatus(&out, &server.Status{Registry: registry}, time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "given back today"); got != (registry != nil) {

@@ -58,7 +58,6 @@ func (w *World) Policed() {
 	})
 	w.run(controller.Run)
 	w.run(chain.Run)
-	w.Collector.SetAdmission(w.API)
 	w.addPolicy(config)
 	w.Deny()
 }

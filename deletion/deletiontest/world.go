@@ -58,13 +58,24 @@ func NewWith(t testing.TB, o store.Options, c gc.Options, prepare ...func(*store
 	t.Helper()
 	w := &World{SQL: dbtest.NewSQL(t, o.DB), T: t, Now: time.Now(), Store: storetest.Run(t, o, prepare...)}
 	w.Kinds = kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
-	c.Logger = slog.New(slog.DiscardHandler)
+	c.Logger, c.Admission = slog.New(slog.DiscardHandler), judge{w}
 	c.Now = func() time.Time { return time.Now().Add(time.Duration(w.skipped.Load())) }
 	var err error
 	if w.Collector, err = gc.New(o.DB, w.Store, w.Kinds, c); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// judge is the admission of the collector's deletes: by the API, once there is one.
+type judge struct{ w *World }
+
+func (j judge) SelectsDelete(storage string) bool {
+	return j.w.API != nil && j.w.API.SelectsDelete(storage)
+}
+
+func (j judge) AdmitDelete(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error {
+	return j.w.API.AdmitDelete(ctx, o, options, emptying)
 }
 
 // Thing is an object of a test.

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/kind/objects"
@@ -134,7 +135,7 @@ func (k *Keeper) create(ctx context.Context, wanted map[string]*unstructured.Uns
 			continue
 		}
 		wait.Go(func() {
-			err := k.Writer.Create(ctx, resource, obj)
+			err := task.Catch(func() error { return k.Writer.Create(ctx, resource, obj) })()
 			if object.Is(err, object.AlreadyExists) || object.Is(err, object.BeingDeleted) {
 				return // another replica was first
 			}

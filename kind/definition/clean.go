@@ -28,7 +28,6 @@ func hasFinalizer(crd *apiextensionsv1.CustomResourceDefinition) bool {
 // is terminating, and the last check and the removal of the finalizer are repeated if
 // the definition changed in between.
 func (c *Controller) clean(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) {
-	defer c.cleaning.Done()
 	wait := 10 * time.Millisecond
 	for {
 		left, err := c.deleteInstances(ctx, storageName(crd), crd.UID)

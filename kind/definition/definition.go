@@ -22,6 +22,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/lifecycle"
@@ -270,8 +271,9 @@ func (c *Controller) settle(ctx context.Context) bool {
 		held := lifecycle.GuardOf(&d.crd.ObjectMeta).Held
 		if d.crd.DeletionTimestamp != nil && !held && !d.cleaning && hasFinalizer(d.crd) {
 			d.cleaning = true
-			c.cleaning.Add(1)
-			go c.clean(ctx, d.crd.DeepCopy())
+			crd := d.crd.DeepCopy()
+			clean := task.Loop("definition-cleaning", func(ctx context.Context) { c.clean(ctx, crd) })
+			c.cleaning.Go(func() { _ = task.Run(ctx, c.log, clean) }) // it cannot fail
 		}
 	}
 	return settled

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -81,7 +82,7 @@ func (c *Controller) rewrite(ctx context.Context, v *kind.Version, old []object.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i, o := range old {
-		group.Go(func() error {
+		group.Go(task.Catch(func() error {
 			body, err := v.Encode(decoded[i])
 			if err != nil || bytes.Equal(body, o.Body) {
 				return err
@@ -92,7 +93,7 @@ func (c *Controller) rewrite(ctx context.Context, v *kind.Version, old []object.
 			}
 			_, err = c.store.Update(ctx, store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: m, Body: body, Actor: actor})
 			return lost(err) // another write has stored it, or removed it
-		})
+		}))
 	}
 	return group.Wait()
 }

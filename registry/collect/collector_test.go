@@ -262,8 +262,9 @@ func TestGCMetrics(t *testing.T) {
 			}
 		}
 		registered := prometheus.NewPedanticRegistry()
-		if err := registered.Register(w.c); err != nil {
-			t.Fatal(err)
+		registered.MustRegister(w.c.Meters()...)
+		for _, e := range w.c.Engines() {
+			registered.MustRegister(e)
 		}
 		families, err := registered.Gather()
 		if err != nil || len(families) < 10 {

@@ -115,20 +115,12 @@ func (m *metrics) giveBack(list ...recovered) {
 	}
 }
 
-func (c *Collector) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.removed, c.manifests, c.blobRows, c.unlinks, c.metrics.reviews, c.metrics.seconds, c.metrics.bytes, c.metrics.uploads, c.metrics.timeouts}
+// Meters are the metrics besides those of the queues.
+func (c *Collector) Meters() []prometheus.Collector {
+	return []prometheus.Collector{c.metrics.reviews, c.metrics.seconds, c.metrics.bytes, c.metrics.uploads, c.metrics.timeouts}
 }
 
-// Describe makes a Collector a prometheus.Collector of its metrics.
-func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, part := range c.collectors() {
-		part.Describe(out)
-	}
-}
-
-// Collect makes a Collector a prometheus.Collector of its metrics.
-func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	for _, part := range c.collectors() {
-		part.Collect(out)
-	}
+// Engines are the queues, also those that do not run.
+func (c *Collector) Engines() []*review.Engine {
+	return []*review.Engine{c.removed, c.manifests, c.blobRows, c.unlinks}
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/review"
 )
 
@@ -31,19 +31,20 @@ func (c *Collector) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	var running sync.WaitGroup
+	tasks := []task.Task{
+		c.repeat("remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned),
+		c.repeat("forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted),
+		c.repeat("record the bytes given back", givenBackEvery, givenBackEvery, c.recordGivenBack),
+	}
 	for _, e := range c.engines() {
-		running.Go(func() { _ = e.Run(ctx) }) // always nil
+		tasks = append(tasks, task.Task{Name: "registry-collector", Run: e.Run})
 	}
-	running.Go(func() { c.repeat(ctx, "remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned) })
-	running.Go(func() { c.repeat(ctx, "forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted) })
-	running.Go(func() {
-		c.repeat(ctx, "record the bytes given back", givenBackEvery, givenBackEvery, c.recordGivenBack)
-	})
 	if every := c.options.SweepEvery; every > 0 {
-		running.Go(func() { c.repeat(ctx, "sweep the blob store", min(firstSweep, every), every, c.Sweep) })
+		tasks = append(tasks, c.repeat("sweep the blob store", min(firstSweep, every), every, c.Sweep))
 	}
-	running.Wait()
+	if err := task.Run(ctx, c.options.Logger, tasks...); err != nil {
+		return err
+	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), givenBackEvery)
 	defer cancel()
 	if _, err := c.recordGivenBack(ending); err != nil {
@@ -85,25 +86,25 @@ func (c *Collector) configure(ctx context.Context) error {
 	return c.write(ctx, "set whether signatures are collected", setSetting, "signatures", !c.options.KeepSignatures)
 }
 
-// repeat runs a step periodically. It logs a failure, and the next run is the
+// repeat is a task that runs a step periodically. It logs a failure, and the next run is the
 // retry.
-func (c *Collector) repeat(ctx context.Context, what string, first, every time.Duration, step func(context.Context) (int, error)) {
-	for wait := first; ; wait = every {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		case <-timer.C:
+func (c *Collector) repeat(what string, first, every time.Duration, step func(context.Context) (int, error)) task.Task {
+	return task.Loop("registry-collector", func(ctx context.Context) {
+		for wait := first; ; wait = every {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			paused, err := c.paused(ctx)
+			if err == nil && !paused {
+				_, err = step(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
+				c.options.Logger.Warn("registry collector", "step", what, "error", err)
+			}
 		}
-		paused, err := c.paused(ctx)
-		if err == nil && !paused {
-			_, err = step(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			c.options.Logger.Warn("registry collector", "step", what, "error", err)
-		}
-	}
+	})
 }
 
 func (c *Collector) paused(ctx context.Context) (bool, error) {

@@ -27,9 +27,6 @@ var errNotCustom = errors.New("not a custom object")
 // A refusal is Kubernetes' Status (apierrors).
 type Create func(ctx context.Context, client registry.Client, resource string, obj *unstructured.Unstructured) error
 
-// SetCreate sets how pushes create objects. It is called before the first push.
-func (r *Repositories) SetCreate(create Create) { r.createAs = create }
-
 // reserved begins the names of namespaces that Kubernetes keeps for itself. A client
 // creates one on purpose, or not at all.
 const reserved = "kube-"
@@ -49,7 +46,7 @@ func (r *Repositories) Declare(ctx context.Context, client registry.Client, path
 	if err != nil {
 		return err
 	}
-	err = r.createAs(ctx, client, v1.Plural, r.object(namespace, name, path))
+	err = r.opts.Create(ctx, client, v1.Plural, r.object(namespace, name, path))
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err): // another push has created it
 		return nil
@@ -69,7 +66,7 @@ func (r *Repositories) declareNamespace(ctx context.Context, client registry.Cli
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)
-	failed := r.createAs(ctx, client, object.Namespaces, u)
+	failed := r.opts.Create(ctx, client, object.Namespaces, u)
 	if failed == nil {
 		return nil
 	}

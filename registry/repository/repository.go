@@ -32,6 +32,8 @@ import (
 type Options struct {
 	// DeclaredOnly refuses pushes to repositories that have no object.
 	DeclaredOnly bool
+	// Create creates the objects of pushes.
+	Create Create
 	// CreateNamespace creates a namespace as the server, for repositories that are
 	// older than the kind. Nil: a push to a missing namespace is refused.
 	CreateNamespace func(ctx context.Context, name string) error
@@ -53,8 +55,6 @@ type Repositories struct {
 	store   *store.Store
 	version *kind.Version
 	opts    Options
-
-	createAs Create // set by SetCreate
 
 	mu      sync.Mutex
 	touched map[int64]bool      // ids of rows whose content has changed; guarded by mu

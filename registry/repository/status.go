@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
@@ -46,9 +46,7 @@ func (r *Repositories) Touch(id int64) {
 // Run keeps the status of all repositories up to date until ctx ends, and then
 // returns nil.
 func (r *Repositories) Run(ctx context.Context) error {
-	var following sync.WaitGroup
-	defer following.Wait()
-	following.Go(func() {
+	return task.Run(ctx, r.opts.Logger, task.Loop("repositories", r.update), task.Loop("repositories-watch", func(ctx context.Context) {
 		for ctx.Err() == nil {
 			r.attempt(ctx, "watch the repositories", r.follow)
 			select { // the backoff
@@ -56,7 +54,10 @@ func (r *Repositories) Run(ctx context.Context) error {
 			case <-time.After(r.opts.Every):
 			}
 		}
-	})
+	}))
+}
+
+func (r *Repositories) update(ctx context.Context) {
 	tick := time.NewTicker(r.opts.Every)
 	defer tick.Stop()
 	var all time.Time
@@ -68,7 +69,7 @@ func (r *Repositories) Run(ctx context.Context) error {
 		r.attempt(ctx, "update the status of repositories", r.RunOne)
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-tick.C:
 		}
 	}

@@ -85,7 +85,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	}
 	st := storetest.Run(t, store.Options{DB: db, Archive: archived})
 	w := &world{T: t, SQL: dbtest.NewSQL(t, db), store: st}
-	s.options.Logger = log
+	s.options.Logger, s.options.Create = log, w.createAs
 	s.options.Every = time.Hour // so that no repository counts as slow
 	if !s.keepSpace {
 		s.options.CreateNamespace = w.createNamespace
@@ -97,11 +97,10 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
 	w.api = api.New(api.Config{
 		Store: st, Kinds: kinds, Access: accesstest.Door(), OpenAPI: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
-		Logger: log, Version: "test", Ready: func() error { return nil },
+		Logger: log, Version: "test",
 	})
 	t.Cleanup(func() { w.api.Close(context.Background()) })
 	w.before, w.after = map[string]func(){}, map[string]func(){}
-	w.repos.SetCreate(w.createAs)
 	if w.archive, err = archive.New(db, st, kinds, archive.Options{Logger: log}); err != nil {
 		t.Fatal(err)
 	}

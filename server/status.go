@@ -1,0 +1,101 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/exeunt/exeunt/gc"
+)
+
+// StatusPath is where administrators read the Status.
+const StatusPath = "/exeunt/status"
+
+// Status is what the server says about itself, and what of it needs a person. Each part
+// fills in its own.
+type Status struct {
+	Server       string        `json:"server,omitempty"` // its address, as the client knows it
+	Version      string        `json:"version"`
+	Started      time.Time     `json:"started"`
+	NotReady     []string      `json:"notReady,omitempty"` // the checks of /readyz that fail
+	Replicas     []string      `json:"replicas,omitempty"` // the addresses of the Service kubernetes
+	Database     Database      `json:"database"`
+	Disk         Disk          `json:"disk"`
+	Queues       []Queue       `json:"queues"`
+	Collector    gc.Status     `json:"collector"`
+	Registry     *Images       `json:"registry,omitempty"`   // nil if the server has no registry
+	LastBackup   *time.Time    `json:"lastBackup,omitempty"` // nil if no backup has ended well
+	Certificates []Certificate `json:"certificates"`
+	Problems     []string      `json:"problems"` // what could not be asked; the client adds what the numbers mean
+}
+
+type (
+	// Database is the state of the database.
+	Database struct {
+		Engine string `json:"engine"`
+		Bytes  int64  `json:"bytes"`
+	}
+	// Disk is the file system that holds the data directory. It is zero if the system does not tell.
+	Disk struct {
+		Bytes int64 `json:"bytes"`
+		Free  int64 `json:"free"`
+	}
+	// Queue is the state of a review queue, at most 15 seconds old.
+	Queue struct {
+		Name    string `json:"name"`
+		Depth   int    `json:"depth"`
+		Overdue int    `json:"overdue"`
+		Failing int    `json:"failing"`
+		Lag     int    `json:"lagSeconds"` // since the first became due
+	}
+	// Images is the state of the registry's collector.
+	Images struct {
+		GivenBackBytes int64 `json:"givenBackBytes"`
+		UnlinkBytes    int64 `json:"unlinkBytes"`
+	}
+	// Certificate is a certificate of the server.
+	Certificate struct {
+		Name    string    `json:"name"`
+		Expires time.Time `json:"expires"`
+	}
+)
+
+// statusTimeout bounds the questions of one Status.
+const statusTimeout = 10 * time.Second
+
+// status asks all parts. What a part cannot tell is a problem, and does not hide the others.
+func (s *server) status(ctx context.Context) *Status {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	all := &Status{Version: s.config.Version, Started: s.started.UTC(), Queues: []Queue{}, Certificates: []Certificate{}, Problems: []string{}}
+	for _, p := range s.parts {
+		if p.check != nil && p.check(ctx) != nil {
+			all.NotReady = append(all.NotReady, p.name)
+		}
+		for _, e := range p.queues {
+			stats, err := e.Recent()
+			if err != nil {
+				all.Problems = append(all.Problems, fmt.Sprintf("queue %s cannot be read: %v", e.Name(), err))
+				continue
+			}
+			q := Queue{Name: e.Name(), Depth: stats.Depth, Overdue: stats.Overdue, Failing: stats.Failing}
+			if !stats.Due.IsZero() {
+				q.Lag = max(0, int(time.Since(stats.Due).Seconds()))
+			}
+			all.Queues = append(all.Queues, q)
+		}
+		if p.status != nil {
+			if err := p.status(ctx, all); err != nil {
+				all.Problems = append(all.Problems, fmt.Sprintf("%s: %v", p.name, err))
+			}
+		}
+	}
+	return all
+}
+
+func (s *server) serveStatus(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(s.status(req.Context())) // the client may be gone
+}
