@@ -19,7 +19,7 @@ const apiHeader = `# The API
 
 ` + "`go generate ./server`" + ` writes this page from what a new server announces to its clients (discovery). ` + "`kubectl api-resources`" + ` shows the same with the custom kinds that you
 added, and ` + "`kubectl explain KIND`" + ` every field. Where the behaviour differs from Kubernetes, [kubernetes.md](../kubernetes.md) says so. The kinds in groups of
-` + "`exeunt.dev`" + ` are ours: [deletion](../second-thoughts.md), [access](../access.md), [registry, provisioning and mesh](../operating.md).
+` + "`exeunt.dev`" + ` are ours: [deletion](../second-thoughts.md), [access](../access.md), [registry](../registry.md), [provisioning and mesh](../broker.md).
 
 Every kind has the verbs that Kubernetes gives it. A kind with only ` + "`create`" + ` is a question: it is answered and not stored.
 `

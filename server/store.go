@@ -53,7 +53,7 @@ func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, cre
 	sealed = slices.DeleteFunc(sealed, func(name string) bool { return name == c.GiveUpKey })
 	if len(sealed) > 0 {
 		return nil, false, fmt.Errorf("%s is missing, and this database is sealed with key %q. Nothing is lost: copy the file from the backup, "+
-			"or from the data directory of another replica, to %s, and start again. If the key is lost for good: docs/operating.md, \"The key is lost\"", path, sealed[0], path)
+			"or from the data directory of another replica, to %s, and start again. If the key is lost for good: docs/keys.md, \"The key is lost\"", path, sealed[0], path)
 	}
 	keys, err = seal.Create(path)
 	if err == nil {

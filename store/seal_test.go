@@ -323,7 +323,7 @@ func TestRotation(t *testing.T) {
 	})
 }
 
-// vacuum is what docs/operating.md says to do after a database in plain text was
+// vacuum is what docs/keys.md says to do after a database in plain text was
 // sealed: pages that are not used any more still have the old text.
 func vacuum(t testing.TB, db *sqldb.DB) {
 	t.Helper()

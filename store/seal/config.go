@@ -76,7 +76,7 @@ func generate() string {
 	_, _ = rand.Read(name)
 	return fmt.Sprintf(`# The key that seals Secrets in the database. Keep a copy of this file, apart
 # from the database's backup: without it the Secrets cannot be read.
-# To use a new key, see "The key of Secrets" in docs/operating.md.
+# To use a new key, see "The key of Secrets" in docs/keys.md.
 apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:

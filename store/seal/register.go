@@ -176,7 +176,7 @@ func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r register
 	}
 	return &WrongKeysError{fmt.Sprintf("%d bodies (of Secrets, unless more is configured) in this database are sealed with key %q, which %s does not have. "+
 		"Nothing is lost: find the key in the backup, or in encryption.yaml in the data directory of a replica that runs; add it to the end of the list of keys, "+
-		"or give that file with --encryption-provider-config, and start again. If the key is lost for good: docs/operating.md, \"The key is lost\"", bodies, r.name, keys.Source())}
+		"or give that file with --encryption-provider-config, and start again. If the key is lost for good: docs/keys.md, \"The key is lost\"", bodies, r.name, keys.Source())}
 }
 
 func sealedKinds(ctx context.Context, tx *sqldb.Tx) ([]string, error) {

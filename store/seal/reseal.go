@@ -51,7 +51,7 @@ func (r *resealing) run(ctx context.Context) error {
 // report logs the result of the pass.
 func (r *resealing) report() {
 	if r.plain > 0 {
-		r.Logger.Warn("bodies that were in plain text are sealed now; their old text is in unused pages of the database until it is vacuumed: see docs/operating.md",
+		r.Logger.Warn("bodies that were in plain text are sealed now; their old text is in unused pages of the database until it is vacuumed: see docs/keys.md",
 			"bodies", r.plain)
 	}
 	switch {

@@ -12,7 +12,7 @@ import (
 
 var errorf = fmt.Errorf
 
-// The four cases of the runbook in docs/operating.md, and related faults.
+// The four cases of the runbook in docs/broker.md, and related faults.
 
 // TestDeregistrationFails is case 1: the database refuses the write that requests the
 // drain. Status, Event, report and log say so, the XR is not touched, and the teardown
