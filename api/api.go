@@ -30,6 +30,9 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/api/bodycost"
+	"github.com/exeunt/exeunt/api/discovery"
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -47,7 +50,7 @@ type Config struct {
 	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
 	Observer  Observer      // is called after every request
 	Admission Admission     // webhooks and policies; nil: none
-	Audit     *auditlog.Log // records requests; nil: none
+	Audit     *auditlog.Log // records requests, if it is set
 	Logger    *slog.Logger
 	Version   string           // version of this program, for /version
 	Checks    func() []Check   // of /readyz, besides ping and shutdown; nil: none
@@ -91,9 +94,6 @@ type Admission interface {
 // handler behind it authenticates them by its own means (nodes of the mesh).
 const OpenPath = "/exeunt/mesh/node/"
 
-// MaxBody is the largest request body that the server reads, in bytes.
-const MaxBody = 3 << 20
-
 // API serves the Kubernetes API. It is safe for concurrent use.
 type API struct {
 	store   *store.Store
@@ -104,7 +104,7 @@ type API struct {
 	extra   http.Handler
 	open    http.Handler
 	observe Observer
-	audit   *auditlog.Log
+	audit   record.Recorder
 	admit   Admission
 	log     *slog.Logger
 	version string
@@ -123,11 +123,11 @@ type API struct {
 
 	mu        sync.Mutex
 	endpoints map[*kind.Version]*endpoint // guarded by mu
-	discovery discoveryCache
+	discovery discovery.Cache
 
 	resolver  genericrequest.RequestInfoResolver
 	inFlight  *inflight.Limit
-	selectors *inflight.Limit // what the selectors of watches cost: see selectorCost
+	selectors *inflight.Limit // what the selectors of watches cost: see selector.Cost
 	bodies    atomic.Int64    // bytes of request bodies in memory
 	scale     *kind.Wire      // codecs for Scale objects
 	handler   http.Handler
@@ -135,10 +135,10 @@ type API struct {
 
 // New builds an API. It does no I/O.
 func New(c Config) *API {
-	limitCopies()
+	bodycost.LimitCopies()
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
-		observe: c.Observer, audit: c.Audit, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
+		observe: c.Observer, audit: record.Recorder{Log: c.Audit}, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
 		guardWarning: c.GuardWarning,
 		endpoints:    map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{

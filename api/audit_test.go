@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -47,7 +48,7 @@ func newAudited(t *testing.T, rules string) *audited {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = log.Close() })
-	w.api.audit = log
+	w.api.audit.Log = log
 	w.api.handler = w.api.filters(http.HandlerFunc(w.api.route))
 	return &audited{w, o.LogPath}
 }
@@ -156,7 +157,7 @@ func TestAuditDeletions(t *testing.T) {
 		want := func(r reply, cascade, policy, removed, marked string) {
 			t.Helper()
 			e := w.event(r)
-			got := [4]string{e.Annotations[cascadeAnnotation], e.Annotations[policyAnnotation], e.Annotations[removedAnnotation], e.Annotations[markedAnnotation]}
+			got := [4]string{e.Annotations[record.CascadeAnnotation], e.Annotations[record.PolicyAnnotation], e.Annotations[record.RemovedAnnotation], e.Annotations[record.MarkedAnnotation]}
 			if cascade == "" {
 				cascade = got[0]
 			}
@@ -203,18 +204,18 @@ func TestAuditByContent(t *testing.T) {
 	for i, path := range []string{"X-Path: fast", byLibrary} {
 		owner := fmt.Sprint("owner-", i)
 		none(w.send("PATCH", shop, `{"metadata":{"labels":{"a":"b"}}}`, merge, path))
-		want(w.send("PATCH", shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`, merge, path), 200, settingsAnnotation, `max-cascade from "" to "1"`)
+		want(w.send("PATCH", shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`, merge, path), 200, record.SettingsAnnotation, `max-cascade from "" to "1"`)
 		uid := w.want(201, "POST", configMaps, strings.Replace(audConfigMap, `"a"`, `"`+owner+`"`, 1)).get("metadata.uid")
 		w.configMap("child-"+owner, `,"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"`+owner+`","uid":"`+uid+`"}]`)
 		w.want(200, "DELETE", configMaps+"/"+owner, "")
 		none(w.send("PATCH", configMaps+"/"+owner, `{"data":{"k":"w"}}`, merge, path))
-		want(w.send("PATCH", configMaps+"/"+owner, `{"metadata":{"annotations":{"`+lifecycle.ConfirmCascade+`":"2"}}}`, merge, path), 200, releasedAnnotation, "2")
-		want(w.send("PATCH", shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":null}}}`, merge, path), 200, settingsAnnotation, `max-cascade from "1" to ""`)
+		want(w.send("PATCH", configMaps+"/"+owner, `{"metadata":{"annotations":{"`+lifecycle.ConfirmCascade+`":"2"}}}`, merge, path), 200, record.ReleasedAnnotation, "2")
+		want(w.send("PATCH", shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":null}}}`, merge, path), 200, record.SettingsAnnotation, `max-cascade from "1" to ""`)
 		w.want(201, "POST", configMaps, `{"metadata":{"name":"held","finalizers":["x/y","x/z"]}}`)
 		none(w.send("PATCH", configMaps+"/held", `{"metadata":{"finalizers":["x/y","x/z","x/w"]}}`, merge, path))
 		w.want(200, "DELETE", configMaps+"/held", "")
-		want(w.send("PATCH", configMaps+"/held", `{"metadata":{"finalizers":["x/y"]}}`, merge, path), 200, finalizersAnnotation, "x/z, x/w")
-		want(w.send("PUT", configMaps+"/held", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`, "Content-Type: application/json", path), 200, finalizersAnnotation, "x/y")
+		want(w.send("PATCH", configMaps+"/held", `{"metadata":{"finalizers":["x/y"]}}`, merge, path), 200, record.FinalizersAnnotation, "x/z, x/w")
+		want(w.send("PUT", configMaps+"/held", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held"}}`, "Content-Type: application/json", path), 200, record.FinalizersAnnotation, "x/y")
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/util/apihelpers"
 
+	"github.com/exeunt/exeunt/api/bodycost"
+	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
@@ -52,7 +54,7 @@ func (a *API) checkHeaders(req *http.Request, info *genericrequest.RequestInfo, 
 		return nil
 	}
 	switch {
-	case req.ContentLength > MaxBody:
+	case req.ContentLength > bodycost.MaxBody:
 		return errBodySize()
 	case a.inFlight.Full():
 		return errBusy()
@@ -90,10 +92,10 @@ func (a *API) receive(req *http.Request, info *genericrequest.RequestInfo) (r re
 	}
 	r.body, r.held, err = readBody(req, &a.bodies)
 	if err == nil {
-		err = checkDocument(req.Header.Get("Content-Type"), r.body)
+		err = bodycost.Check(req.Header.Get("Content-Type"), r.body)
 	}
 	if err == nil && info.Verb == "patch" {
-		r.Request, err = measurePatch(req, r.body)
+		r.Request, err = bodycost.MeasurePatch(req, r.body)
 	}
 	if err != nil {
 		a.release(r)
@@ -105,7 +107,7 @@ func (a *API) receive(req *http.Request, info *genericrequest.RequestInfo) (r re
 
 func (a *API) release(r received) { a.bodies.Add(-r.held) }
 
-// readBody reads a body of at most MaxBody bytes. held is the memory that it
+// readBody reads a body of at most bodycost.MaxBody bytes. held is the memory that it
 // counted in inMemory, also when it fails.
 func readBody(req *http.Request, inMemory *atomic.Int64) (body []byte, held int64, err error) {
 	size := int64(firstRead)
@@ -122,20 +124,20 @@ func readBody(req *http.Request, inMemory *atomic.Int64) (body []byte, held int6
 			n, err := req.Body.Read(body[len(body):held])
 			body = body[:len(body)+n]
 			switch {
-			case err == io.EOF && len(body) <= MaxBody:
+			case err == io.EOF && len(body) <= bodycost.MaxBody:
 				return body, held, nil
-			case len(body) > MaxBody:
+			case len(body) > bodycost.MaxBody:
 				return nil, held, errBodySize()
 			case err != nil:
 				return nil, held, errReadBody(err)
 			}
 		}
-		size = min(held, MaxBody+1-held) // double the buffer
+		size = min(held, bodycost.MaxBody+1-held) // double the buffer
 	}
 }
 
 func errBodySize() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", MaxBody))
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", bodycost.MaxBody))
 }
 
 func errBusy() error {
@@ -144,7 +146,7 @@ func errBusy() error {
 
 // errSelectors refuses a watch whose client evaluates too much already.
 func errSelectors() error {
-	return apierrors.NewTooManyRequests(fmt.Sprintf("the selectors of watches have more terms than this client's share; use selectors of fewer than %d terms, which do not count", termsPerSlot), retryAfter)
+	return apierrors.NewTooManyRequests(fmt.Sprintf("the selectors of watches have more terms than this client's share; use selectors of fewer than %d terms, which do not count", selector.TermsPerSlot), retryAfter)
 }
 
 // errReadBody says why a body could not be read. It has no Retry-After: a

@@ -25,11 +25,11 @@ func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 		return false
 	}
 	markStep(w, stepDecoded)
-	j.r.recordObject(ctx, s.obj)
+	j.r.api.audit.Object(ctx, j.r.v, s.obj)
 	rest.WipeObjectMetaSystemFields(s.meta)
 	var o object.Object
 	err := j.r.recovering(func() error {
-		j.owners.created(s.obj, s.meta, opts.manager, j.r.api.now())
+		j.owners.Created(s.obj, s.meta, opts.manager, j.r.api.now())
 		return nil
 	})
 	if err == nil {

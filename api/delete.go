@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -121,7 +123,7 @@ func (r *resource) deleteRequest(ctx context.Context, key object.Key, options *m
 		Actor:   clientName(ctx),
 		Cascade: cascade,
 
-		RequestID: requestID(ctx),
+		RequestID: record.RequestID(ctx),
 		Guarded:   true, MaxCascade: r.api.limits.Load().MaxCascade,
 	}
 }
@@ -171,4 +173,23 @@ func (r *resource) deletedStatus(o object.Object) *metav1.Status {
 		// Kind holds the resource's name: clients rely on that.
 		Details: &metav1.StatusDetails{Name: o.Name, Group: gr.Group, Kind: gr.Resource, UID: o.UID},
 	}
+}
+
+// recordDeletion adds the deletion of one object to the event. The cascade of an object
+// that was being deleted already is the one of its first delete.
+func (r *resource) recordDeletion(ctx context.Context, result store.DeleteResult, options *metav1.DeleteOptions) {
+	if r.api.audit.Log == nil {
+		return
+	}
+	cascade := string(result.Object.UID)
+	if result.Again {
+		origin, err := r.api.store.OriginOf(ctx, result.Object.UID)
+		if err != nil {
+			r.api.log.Warn("the audit event of a delete has no cascade", "object", result.Object.Key.String(), "error", err)
+		}
+		cascade = cmp.Or(origin.Cascade, cascade)
+	}
+	var d record.Deletions
+	d.Add(result, options)
+	r.api.audit.Deletions(ctx, cascade, d)
 }

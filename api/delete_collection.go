@@ -11,6 +11,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -40,7 +41,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 		c.options = metav1.NewDeleteOptions(0)
 	}
 	defer func() {
-		r.recordDeletions(ctx, c.cascade, c.done)
+		r.api.audit.Deletions(ctx, c.cascade, c.done)
 		c.logLarge(ctx)
 	}()
 	for next := c.read(ctx, page); ; {
@@ -101,16 +102,16 @@ type collectionDelete struct {
 	validate rest.ValidateObjectFunc
 	options  *metav1.DeleteOptions
 	cascade  string
-	done     deletions
+	done     record.Deletions
 }
 
 // logLarge logs the end of a large DeleteCollection, also of one that failed.
 func (c *collectionDelete) logLarge(ctx context.Context) {
-	if c.done.removed+c.done.marked < largeCollection {
+	if c.done.Removed+c.done.Marked < largeCollection {
 		return
 	}
 	c.api.log.Info("large collection deleted", "resource", c.v.Resource().String(), "namespace", genericrequest.NamespaceValue(ctx), "user", clientName(ctx),
-		"removed", c.done.removed, "marked", c.done.marked, "cascade", c.cascade, "audit", requestID(ctx))
+		"removed", c.done.Removed, "marked", c.done.Marked, "cascade", c.cascade, "audit", record.RequestID(ctx))
 }
 
 // deletePage deletes listed objects. It ignores those that are already gone.
@@ -135,7 +136,7 @@ func (c *collectionDelete) deleteSome(ctx context.Context, objects []object.Obje
 	count := func(result store.DeleteResult, err error) {
 		switch {
 		case err == nil:
-			c.done.add(result, c.options)
+			c.done.Add(result, c.options)
 		case failed == nil && !apierrors.IsNotFound(err):
 			failed = err
 		}

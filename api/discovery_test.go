@@ -8,10 +8,11 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/exeunt/exeunt/api/discovery"
 	"github.com/exeunt/exeunt/store"
 )
 
-const asAggregated = "Accept: " + aggregatedType + ",application/json"
+const asAggregated = "Accept: " + discovery.AggregatedType + ",application/json"
 
 func TestAggregatedDiscovery(t *testing.T) {
 	w := newWorld(t, store.Options{})
@@ -19,7 +20,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 	if first.get("kind") != "APIGroupDiscoveryList" || first.get("apiVersion") != "apidiscovery.k8s.io/v2" {
 		t.Errorf("the answer is %.200s", first.body)
 	}
-	if got := first.header.Get("Content-Type"); got != aggregatedType {
+	if got := first.header.Get("Content-Type"); got != discovery.AggregatedType {
 		t.Errorf("Content-Type is %q", got)
 	}
 	etag := first.header.Get("ETag")

@@ -6,14 +6,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/exeunt/exeunt/api/bodycost"
+	"github.com/exeunt/exeunt/api/fieldowner"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/lifecycle"
@@ -122,7 +122,7 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"delete":           perRequest(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, a.admit) }),
 		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, a.admit) }),
 	}
-	e.json = newJSONWrites(main, newFieldOwners(v, scope.FieldManager))
+	e.json = newJSONWrites(main, fieldowner.New(v, scope.FieldManager))
 	return e, a.addParts(e, v)
 }
 
@@ -202,7 +202,7 @@ func (a *API) newScope(v *kind.Version, subresource string, reset map[fieldpath.
 	scope.HubGroupVersion = v.GVK.GroupVersion()
 	scope.TableConvertor = v.Table
 	var err error
-	scope.FieldManager, err = newFieldManager(v.Wire, v.GVK, subresource, reset)
+	scope.FieldManager, err = fieldowner.NewManager(v.Wire, v.GVK, subresource, reset)
 	return scope, err
 }
 
@@ -221,16 +221,8 @@ func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope
 		Authorizer:               a.access.Authorizer(),
 		Resource:                 v.Resource(),
 		MetaGroupVersion:         metav1.SchemeGroupVersion,
-		MaxRequestBodyBytes:      MaxBody,
+		MaxRequestBodyBytes:      bodycost.MaxBody,
 	}
-}
-
-func newFieldManager(wire *kind.Wire, gvk schema.GroupVersionKind, subresource string, reset map[fieldpath.APIVersion]*fieldpath.Set) (*managedfields.FieldManager, error) {
-	make := managedfields.NewDefaultFieldManager
-	if wire.Custom {
-		make = managedfields.NewDefaultCRDFieldManager
-	}
-	return make(wire.TypeConverter, wire.Convertor, wire.Defaulter, wire.Creater, gvk, gvk.GroupVersion(), subresource, fieldpath.NewExcludeFilterSetMap(reset))
 }
 
 const (

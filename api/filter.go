@@ -20,6 +20,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind/builtin"
 )
@@ -29,7 +30,7 @@ func (a *API) filters(next http.Handler) http.Handler {
 	next = filters.WithWarningRecorder(next)
 	next = a.authorize(next)
 	next = a.impersonate(next)
-	next = a.recorded(next)
+	next = a.audit.Handler(next)
 	next = a.authenticate(next)
 	next = a.refuseWebPages(next)
 	next = a.parse(next)
@@ -138,7 +139,7 @@ func (a *API) parse(next http.Handler) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
-		next.ServeHTTP(w, req.WithContext(a.withAudit(ctx, info, w.Header().Get("Audit-Id"))))
+		next.ServeHTTP(w, req.WithContext(a.audit.Context(ctx, info, w.Header().Get("Audit-Id"), a.now())))
 	})
 }
 
@@ -184,11 +185,11 @@ func (a *API) refuseWebPages(next http.Handler) http.Handler {
 
 // authenticate identifies the client. Nodes of the mesh authenticate behind OpenPath.
 func (a *API) authenticate(next http.Handler) http.Handler {
-	refuse := a.recordedRefusal(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	refuse := a.audit.Refusal(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="exeunt"`)
 		a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
 	}))
-	open := a.recorded(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	open := a.audit.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		a.serveExtra(w, req, a.open)
 		if seen := observedBy(w); seen != nil && seen.code < http.StatusBadRequest {
 			inflight.Known(req.Context()) // a.open has authenticated the client
@@ -204,7 +205,7 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		if wait := a.access.Slow(req); wait > 0 {
-			a.recordedRefusal(a.refuseGuesses(wait)).ServeHTTP(w, req)
+			a.audit.Refusal(a.refuseGuesses(wait)).ServeHTTP(w, req)
 			return
 		}
 		client, known := a.access.Authenticate(req)
@@ -261,7 +262,7 @@ func (a *API) authorize(next http.Handler) http.Handler {
 			return
 		}
 		denied, reason, err := a.access.Authorize(req.Context())
-		a.recordDecision(req.Context(), denied == nil, reason, err)
+		a.audit.Decision(req.Context(), denied == nil, reason, err)
 		switch {
 		case err != nil:
 			a.log.Error("request could not be authorized", "path", req.URL.Path, "error", err)
@@ -283,7 +284,7 @@ func (a *API) limitInFlight(w http.ResponseWriter, req *http.Request, serve http
 	info, _ := genericrequest.RequestInfoFrom(req.Context())
 	if info.Verb == "watch" {
 		query := req.URL.Query()
-		giveBack, ok := a.selectors.Take(clientName(req.Context()), selectorCost(query.Get("labelSelector"), query.Get("fieldSelector")))
+		giveBack, ok := a.selectors.Take(clientName(req.Context()), selector.Cost(query.Get("labelSelector"), query.Get("fieldSelector")))
 		if !ok {
 			a.fail(w, req, errSelectors())
 			return

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/api/discovery"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -20,7 +21,7 @@ var seeds = [][5]string{
 	{"GET", "/", "", "", ""},
 	{"GET", "/version", "", "", ""},
 	{"GET", "/readyz?verbose", "", "", ""},
-	{"GET", "/apis", aggregatedType + ",application/json", "", ""},
+	{"GET", "/apis", discovery.AggregatedType + ",application/json", "", ""},
 	{"GET", "/apis/apps/v1", "application/yaml", "", ""},
 	{"GET", "/apis/apps", "application/vnd.kubernetes.protobuf", "", ""},
 	{"GET", "/openapi/v2", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "", ""},

@@ -96,12 +96,12 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 	if !utf8.ValidString(name) || strings.ContainsRune(name, 0) { // PostgreSQL rejects such a text
 		return request, r.statusError(object.BadRequestf("the field selector names an object %q, which is not a name", name), object.Key{})
 	}
-	if !match.all() {
+	if !match.All() {
 		request.Match = func(o *object.Object) (bool, error) {
 			if err := ctx.Err(); err != nil { // a match may ask a webhook
 				return false, err
 			}
-			return match.match(o.Key, o.Body)
+			return match.Match(o.Key, o.Body)
 		}
 	}
 	if options.Continue != "" {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -30,7 +31,7 @@ func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 		if err != nil {
 			return nil, err
 		}
-		return j.owners.updated(live, merged, opts.manager, j.r.api.now()), nil
+		return j.owners.Updated(live, merged, opts.manager, j.r.api.now()), nil
 	}
 	written, _, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(nil, merge)})
 	markStep(w, stepStored)
@@ -44,6 +45,9 @@ func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 	}
 	return true
 }
+
+// errUncommon marks a patch that the library must apply.
+var errUncommon = errors.New("not a common patch")
 
 // merge applies the patch to an existing object.
 func (j *fastWrites) merge(opts writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {

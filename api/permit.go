@@ -54,7 +54,7 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 	w.Confirms = lifecycle.Confirms(w.Meta, w.OldMeta)
 	w.Weakens = old != nil && isNamespace(resource) &&
 		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations())
-	a.recordWrite(ctx, &w)
+	a.audit.Write(ctx, &w)
 	if err := a.access.CheckWrite(ctx, w); err != nil || !w.Confirms {
 		return err
 	}
@@ -176,4 +176,8 @@ func (a *API) ownerResource(gvk schema.GroupVersionKind) (gvr schema.GroupVersio
 		return gvr, false, false
 	}
 	return gvk.GroupVersion().WithResource(k.Plural), k.Namespaced, true
+}
+
+func isNamespace(r schema.GroupVersionResource) bool {
+	return r.Group == "" && r.Resource == object.Namespaces
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/exeunt/exeunt/api/fieldowner"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 )
@@ -56,7 +57,7 @@ func (a *API) addNamedCreate(e *endpoint, v *kind.Version, name string, gvk sche
 	scope := a.baseScope(v, a.scale)
 	scope.Subresource, scope.Kind, scope.HubGroupVersion = name, gvk, gvk.GroupVersion()
 	var err error
-	if scope.FieldManager, err = newFieldManager(a.scale, gvk, name, nil); err != nil {
+	if scope.FieldManager, err = fieldowner.NewManager(a.scale, gvk, name, nil); err != nil {
 		return err
 	}
 	scope.TableConvertor = rest.NewDefaultTableConvertor(schema.GroupResource{Group: gvk.Group, Resource: name})

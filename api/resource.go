@@ -3,11 +3,13 @@ package api
 import (
 	"context"
 
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
@@ -92,4 +94,11 @@ func (r *resource) decodeAll(ctx context.Context, stored []object.Object) ([]run
 		out = append(out, obj)
 	}
 	return out, nil
+}
+
+// matcher applies the selectors of a request.
+func (r *resource) matcher(options *metainternal.ListOptions) (m selector.Matcher, name string) {
+	return selector.New(r.v, options, func(body []byte) (runtime.Object, error) {
+		return r.decode(object.Object{Body: body})
+	})
 }

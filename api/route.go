@@ -311,7 +311,7 @@ func (r *resource) fail(w http.ResponseWriter, req *http.Request, err error) {
 // printing, options that it cannot read, or bodies for the audit log.
 func (a *API) serveFast(w http.ResponseWriter, r received, info *genericrequest.RequestInfo, e *endpoint) bool {
 	req := r.Request
-	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || a.recordsBodies(req.Context(), info) {
+	if !e.main.v.Raw || e.main.v.Kind.Ephemeral || len(info.Parts) > 2 || a.audit.NeedsBodies(req.Context(), info) {
 		return false
 	}
 	if req.Method != http.MethodGet {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	"github.com/exeunt/exeunt/api/fieldowner"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 )
@@ -40,7 +41,7 @@ func (a *API) addScale(e *endpoint, v *kind.Version) error {
 	scope.Kind = scaleKind
 	scope.HubGroupVersion = scaleKind.GroupVersion()
 	var err error
-	if scope.FieldManager, err = newFieldManager(a.scale, scaleKind, "scale", nil); err != nil {
+	if scope.FieldManager, err = fieldowner.NewManager(a.scale, scaleKind, "scale", nil); err != nil {
 		return err
 	}
 	s := &scaled{main: e.main}

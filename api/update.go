@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/exeunt/exeunt/api/bodycost"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -153,7 +154,7 @@ func (r *resource) compute(ctx context.Context, key object.Key, current object.O
 	if err := checkUID(u.Preconditions(), current.UID); err != nil {
 		return next{}, stale(err)
 	}
-	if err := checkPatchWork(ctx, current.Body); err != nil {
+	if err := bodycost.CheckPatch(ctx, current.Body); err != nil {
 		return next{}, err
 	}
 	obj, err := r.change(ctx, u, existing)

@@ -21,9 +21,9 @@ func (j *fastWrites) update(ctx context.Context, w http.ResponseWriter, req *htt
 		return false
 	}
 	markStep(w, stepDecoded)
-	j.r.recordObject(ctx, s.obj)
+	j.r.api.audit.Object(ctx, j.r.v, s.obj)
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
-		return j.owners.updated(live, obj, opts.manager, j.r.api.now()), nil
+		return j.owners.Updated(live, obj, opts.manager, j.r.api.now()), nil
 	}
 	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
 	markStep(w, stepStored)

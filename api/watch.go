@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -104,7 +105,7 @@ func (r *resource) openState(ctx context.Context, options *metainternal.ListOpti
 // ends. It returns nil then. Any other end is an error for the client.
 func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptions, plan watchPlan, state *store.Listing, out sink) error {
 	match, name := r.matcher(options)
-	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from, Slow: match.slow()}
+	request := store.WatchRequest{Kind: r.v.Kind.Storage, Name: name, From: plan.from, Slow: match.Slow()}
 	if r.v.Kind.Namespaced {
 		request.Namespace = genericrequest.NamespaceValue(ctx)
 	}
@@ -162,7 +163,7 @@ func (r *resource) sendState(plan watchPlan, state *store.Listing, out sink) err
 	return nil
 }
 
-func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match matcher, plan watchPlan, reported int64, out sink) error {
+func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match selector.Matcher, plan watchPlan, reported int64, out sink) error {
 	due := time.Now().Add(r.api.bookmarkEvery)
 	early, cancel := beforeEnd(ctx, plan)
 	defer cancel()
@@ -209,8 +210,8 @@ func beforeEnd(ctx context.Context, plan watchPlan) (context.Context, context.Ca
 
 // send translates a change for the watcher's selectors: an object that begins to
 // match is ADDED, and one that no longer matches is DELETED.
-func send(e *store.Event, match matcher, out sink) error {
-	now, err := match.match(e.Object.Key, e.Object.Body)
+func send(e *store.Event, match selector.Matcher, out sink) error {
+	now, err := match.Match(e.Object.Key, e.Object.Body)
 	if err != nil {
 		return err
 	}
@@ -224,9 +225,9 @@ func send(e *store.Event, match matcher, out sink) error {
 			return out.changed(watch.Deleted, e, e.Object)
 		}
 	case store.Updated:
-		before := match.all()
+		before := match.All()
 		if !before && e.Previous != nil {
-			if before, err = match.match(e.Object.Key, e.Previous); err != nil {
+			if before, err = match.Match(e.Object.Key, e.Previous); err != nil {
 				return err
 			}
 		}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/exeunt/exeunt/api/fieldowner"
 )
 
 // fastWrites serves the common writes, one file for each: JSON in, stored bytes out; or
@@ -26,11 +28,11 @@ type fastWrites struct {
 	lenient runtime.Decoder
 	strict  runtime.Decoder
 	proto   *protobuf // nil: the kind has no protobuf form
-	owners  *fieldOwners
+	owners  *fieldowner.Owners
 }
 
 // newJSONWrites returns nil for a kind that only the library writes.
-func newJSONWrites(r *resource, owners *fieldOwners) *fastWrites {
+func newJSONWrites(r *resource, owners *fieldowner.Owners) *fastWrites {
 	v := r.v
 	info, ok := runtime.SerializerInfoForMediaType(v.Wire.Serializer.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
@@ -137,7 +139,7 @@ func (j *fastWrites) readOptions(req *http.Request) (writeOptions, bool) {
 		return writeOptions{}, false
 	}
 	return writeOptions{
-		manager:  managerName(manager, req.UserAgent()),
+		manager:  fieldowner.ManagerName(manager, req.UserAgent()),
 		lenient:  validate == metav1.FieldValidationIgnore,
 		protobuf: sendsType(req, runtime.ContentTypeProtobuf),
 	}, true

@@ -1,20 +1,23 @@
-package api
+// Package selector applies the label and field selectors of a request to stored bodies, most
+// without decoding them.
+package selector
 
 import (
 	"strings"
 
+	"github.com/tidwall/gjson"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tidwall/gjson"
-
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 )
 
-// matcher applies selectors to stored bodies without decoding them. The zero value
+// Matcher applies selectors to stored bodies without decoding them. The zero value
 // matches all objects.
-type matcher struct {
+type Matcher struct {
 	labels labels.Selector // nil: any
 	fields fields.Selector // nil: any
 
@@ -25,43 +28,44 @@ type matcher struct {
 	repeats    bool // fields has several terms: each field is read once
 }
 
-// termsPerSlot is how many terms a selector of a watch has for each slot that it takes. With
+// TermsPerSlot is how many terms a selector of a watch has for each slot that it takes. With
 // fewer, an event costs less to select than to send.
-const termsPerSlot = 100
+const TermsPerSlot = 100
 
-// selectorCost is how many slots a watch with these selectors takes. Each event is compared with
+// Cost is how many slots a watch with these selectors takes. Each event is compared with
 // each value of the selectors of each watch.
-func selectorCost(label, field string) int {
-	return (strings.Count(label, ",") + strings.Count(field, ",")) / termsPerSlot
+func Cost(label, field string) int {
+	return (strings.Count(label, ",") + strings.Count(field, ",")) / TermsPerSlot
 }
 
-// matcher builds the matcher of a request.
-func (r *resource) matcher(options *metainternal.ListOptions) (m matcher, name string) {
+// New builds the matcher of a request for objects of a version. A field selector for an exact
+// metadata.name is returned as name instead, since the store looks it up. Decode decodes a body.
+func New(v *kind.Version, options *metainternal.ListOptions, decode func(body []byte) (runtime.Object, error)) (m Matcher, name string) {
 	m, name = newMatcher(options)
-	if m.custom = r.v.Attributes != nil; !m.custom || m.all() || !r.seesOther(m) {
+	if m.custom = v.Attributes != nil; !m.custom || m.All() || !seesOther(v, m) {
 		return m, name
 	}
 	m.attributes = func(body []byte) (labels.Set, fields.Set, error) {
-		obj, err := r.decode(object.Object{Body: body})
+		obj, err := decode(body)
 		if err != nil {
 			return nil, nil, err
 		}
-		return r.v.Attributes(obj)
+		return v.Attributes(obj)
 	}
 	return m, name
 }
 
-// seesOther says whether a selector of a custom kind may see other values in the decoded
+// seesOther reports whether a selector of a custom kind may see other values in the decoded
 // object than in the stored body: defaults and pruned fields, and what a conversion
 // webhook changes, which may be labels too.
-func (r *resource) seesOther(m matcher) bool {
-	if r.v.Raw {
+func seesOther(v *kind.Version, m Matcher) bool {
+	if v.Raw {
 		return m.fields != nil && !plainLabels(m.fields)
 	}
-	return m.fields != nil || r.v.DecodeAll != nil
+	return m.fields != nil || v.DecodeAll != nil
 }
 
-// plainLabels says whether all labels of a selector are paths without the special
+// plainLabels reports whether all labels of a selector are paths without the special
 // characters of gjson.
 func plainLabels(s fields.Selector) bool {
 	for _, r := range s.Requirements() {
@@ -72,9 +76,7 @@ func plainLabels(s fields.Selector) bool {
 	return true
 }
 
-// newMatcher builds a matcher from the selectors of a request. A field selector for
-// an exact metadata.name is returned as name instead, since the store looks it up.
-func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
+func newMatcher(options *metainternal.ListOptions) (m Matcher, name string) {
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
 		m.labels = options.LabelSelector
 	}
@@ -90,10 +92,11 @@ func newMatcher(options *metainternal.ListOptions) (m matcher, name string) {
 	return m, name
 }
 
-func (m matcher) all() bool { return m.labels == nil && m.fields == nil }
+// All reports whether all objects match.
+func (m Matcher) All() bool { return m.labels == nil && m.fields == nil }
 
-// slow says whether match takes longer than it takes to send an event.
-func (m matcher) slow() bool {
+// Slow reports whether Match takes longer than it takes to send an event.
+func (m Matcher) Slow() bool {
 	var l, f string
 	if m.labels != nil {
 		l = m.labels.String()
@@ -101,11 +104,11 @@ func (m matcher) slow() bool {
 	if m.fields != nil {
 		f = m.fields.String()
 	}
-	return m.attributes != nil || selectorCost(l, f) > 0
+	return m.attributes != nil || Cost(l, f) > 0
 }
 
-// match says whether one version of an object matches.
-func (m matcher) match(key object.Key, body []byte) (bool, error) {
+// Match reports whether one version of an object matches.
+func (m Matcher) Match(key object.Key, body []byte) (bool, error) {
 	if m.attributes != nil {
 		labelSet, fieldSet, err := m.attributes(body)
 		return err == nil && (m.labels == nil || m.labels.Matches(labelSet)) && (m.fields == nil || m.fields.Matches(fieldSet)), err

@@ -1,4 +1,4 @@
-package api
+package bodycost
 
 import (
 	"context"
@@ -28,9 +28,9 @@ const (
 	searchCost = 4
 )
 
-// limitCopies limits the bytes that the copy operations of one JSON patch add. The
+// LimitCopies limits the bytes that the copy operations of one JSON patch add. The
 // limit is global to the process: the library offers no other way.
-var limitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = MaxBody })
+var LimitCopies = sync.OnceFunc(func() { jsonpatch.AccumulatedCopySizeLimit = MaxBody })
 
 // patchWork is the cost of applying a patch: perByte for each byte of the object
 // and of the patch, and perElement for each element of their lists.
@@ -39,12 +39,12 @@ type patchWork struct {
 	bytes, elements     int64 // of the patch itself
 }
 
-type patchWorkKey struct{}
+type patchKey struct{}
 
-// measurePatch puts the cost of a patch into the request's context, for update. It
+// MeasurePatch puts the cost of a patch into the request's context, for update. It
 // refuses a JSON patch that has too many operations or could nest the object too
 // deeply.
-func measurePatch(req *http.Request, body []byte) (*http.Request, error) {
+func MeasurePatch(req *http.Request, body []byte) (*http.Request, error) {
 	mediaType, _, _ := strings.Cut(req.Header.Get("Content-Type"), ";")
 	shape := object.Measure(body)
 	var work patchWork
@@ -61,7 +61,7 @@ func measurePatch(req *http.Request, body []byte) (*http.Request, error) {
 		// The library searches each element among all elements of the stored list.
 		work.perElement = searchCost * int64(shape.Elements)
 	}
-	return req.WithContext(context.WithValue(req.Context(), patchWorkKey{}, work)), nil
+	return req.WithContext(context.WithValue(req.Context(), patchKey{}, work)), nil
 }
 
 // measureOperations returns the cost of a JSON patch. Each operation may move all
@@ -105,9 +105,9 @@ func text(value json.RawMessage) (s string) {
 	return s
 }
 
-// checkPatchWork refuses a patch that costs too much on the object with this body.
-func checkPatchWork(ctx context.Context, body []byte) error {
-	work, ok := ctx.Value(patchWorkKey{}).(patchWork)
+// CheckPatch refuses a patch that costs too much on the object with this body.
+func CheckPatch(ctx context.Context, body []byte) error {
+	work, ok := ctx.Value(patchKey{}).(patchWork)
 	if !ok {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package api
+package fieldowner
 
 import (
 	"fmt"
@@ -19,9 +19,9 @@ import (
 	"github.com/exeunt/exeunt/kind/builtin"
 )
 
-// TestFieldOwnersAgree: several managers write random objects of every built-in kind, with
-// our fieldOwners and with the library's field manager. The results are equal.
-func TestFieldOwnersAgree(t *testing.T) {
+// TestOwnersAgree: several managers write random objects of every built-in kind, with
+// our Owners and with the library's field manager. The results are equal.
+func TestOwnersAgree(t *testing.T) {
 	t.Parallel()
 	const seeds = 6
 	for _, k := range builtin.Kinds() {
@@ -44,14 +44,14 @@ func TestFieldOwnersAgree(t *testing.T) {
 }
 
 // writeByTurns creates an object and updates it a few times. It returns how many updates
-// fieldOwners did itself.
+// Owners did itself.
 func writeByTurns(t *testing.T, v *kind.Version, seed int64) (compared int) {
 	t.Helper()
-	library, err := newFieldManager(v.Wire, v.GVK, "", v.ResetFields)
+	library, err := NewManager(v.Wire, v.GVK, "", v.ResetFields)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := newFieldOwners(v, library)
+	ours := New(v, library)
 	chance := rand.New(rand.NewSource(seed))
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs), rand.NewSource(seed), builtin.Codecs()).NumElements(0, 3)
 	now := time.Now()
@@ -59,7 +59,7 @@ func writeByTurns(t *testing.T, v *kind.Version, seed int64) (compared int) {
 	live := random(t, v, fill)
 	live.GetObjectKind().SetGroupVersionKind(v.GVK)
 	want := library.UpdateNoErrors(v.New(), live.DeepCopyObject(), "m0")
-	ours.created(live, accessor(t, live), "m0", now)
+	ours.Created(live, accessor(t, live), "m0", now)
 	compareManaged(t, fmt.Sprintf("seed %d, create", seed), want, live)
 	accessor(t, live).SetUID("u")
 	for turn := range 6 {

@@ -1,4 +1,8 @@
-package api
+// Package bodycost refuses bodies of requests that would cost far more than their size suggests,
+// before they are decoded or applied ([decision 13]: documents are bounded).
+//
+// [decision 13]: ../../docs/decisions/0013-documents-are-bounded.md
+package bodycost
 
 import (
 	"encoding/json"
@@ -12,11 +16,11 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// checkDocument refuses a body that costs a decoder far more than its size
+// Check refuses a body that costs a decoder far more than its size
 // suggests: one that nests deeper than object.MaxDepth, or YAML whose aliases
 // expand beyond maxExpanded. It passes bodies with other errors: the decoder
 // reports those.
-func checkDocument(contentType string, body []byte) error {
+func Check(contentType string, body []byte) error {
 	mediaType, _, _ := strings.Cut(contentType, ";")
 	switch strings.TrimSpace(mediaType) {
 	case runtime.ContentTypeYAML, string(types.ApplyYAMLPatchType):
@@ -26,6 +30,9 @@ func checkDocument(contentType string, body []byte) error {
 	}
 	return object.CheckDepth(body)
 }
+
+// MaxBody is the largest request body that the server reads, in bytes.
+const MaxBody = 3 << 20
 
 // maxExpanded limits the bytes of all texts of a YAML document after its aliases
 // are expanded. Without aliases the texts are smaller than the body.
