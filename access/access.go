@@ -39,8 +39,8 @@ import (
 // Door authenticates and authorizes. It is safe for concurrent use.
 type Door struct {
 	directory   *directory.Directory
-	accounts    *serviceaccount.Authority // nil: none
-	authorities func() *x509.CertPool     // nil: none
+	accounts    *serviceaccount.Authority // nil if this server issues no tokens
+	authorities func() *x509.CertPool     // nil if no certificates are accepted
 	requests    authenticator.Request
 	tokens      authenticator.Token
 	authz       authorizer.Authorizer
@@ -127,7 +127,7 @@ func (d *Door) Rules() authorizer.RuleResolver { return d.directory.Roles() }
 // Roles returns the roles and bindings as of now.
 func (d *Door) Roles() *rbac.Index { return d.directory.Roles() }
 
-// Authorize says whether the client of the request in ctx may do what the request
+// Authorize reports whether the client of the request in ctx may do what the request
 // asks: its user and parsed RequestInfo are in the context. A denial comes with its
 // attributes. The reason is Kubernetes', for a denial and for an allowance.
 func (d *Door) Authorize(ctx context.Context) (denied authorizer.Attributes, reason string, err error) {

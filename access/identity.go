@@ -220,7 +220,7 @@ func (id *Identity) readOrIssue(name string, template *x509.Certificate, hosts [
 	return p, err == nil, err
 }
 
-// isValid says whether a stored certificate is signed by our authority, does not
+// isValid reports whether a stored certificate is signed by our authority, does not
 // expire soon, covers the hosts, and matches its key: a crash during a renewal
 // leaves the new key with the old certificate.
 func (id *Identity) isValid(p pair, hosts []string, now time.Time) bool {

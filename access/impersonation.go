@@ -10,7 +10,7 @@ import (
 // impersonation is the prefix of the impersonation headers.
 const impersonation = "Impersonate-"
 
-// Impersonates says whether a request acts as another user. Unknown is the name of a
+// Impersonates reports whether a request acts as another user. Unknown is the name of a
 // header that Kubernetes ignores, because it does not know it or because it is empty:
 // a client that sends one does not want to act as itself, so the request must be
 // refused.

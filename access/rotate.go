@@ -35,7 +35,7 @@ const (
 // rotation is what a directory has beside the authority. The zero value: no rotation.
 type rotation struct {
 	previous, retired []*x509.Certificate
-	cross             *x509.Certificate // nil: none
+	cross             *x509.Certificate // nil if there is none
 }
 
 // readRotation reads the files of a rotation. Before ca.crt is replaced, the previous

@@ -38,7 +38,7 @@ var (
 // podSecurityLabels is how the labels of a Namespace begin that PodSecurity reads.
 const podSecurityLabels = "pod-security.kubernetes.io/"
 
-// SelectsIn says whether a built-in plugin may apply to a request in a namespace: one with
+// SelectsIn reports whether a built-in plugin may apply to a request in a namespace: one with
 // a LimitRange, or with labels of PodSecurity. Before the informers have read them it says
 // yes, and the plugins wait.
 func (c *Chain) SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool {

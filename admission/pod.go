@@ -143,7 +143,7 @@ func (p *podPlugin) account(ctx context.Context, namespace, name string) (*corev
 	return nil, fmt.Errorf("error looking up service account %s/%s: serviceaccount %q not found", namespace, name, name)
 }
 
-// ends says whether a namespace is missing or terminates.
+// ends reports whether a namespace is missing or terminates.
 func (p *podPlugin) ends(ctx context.Context, namespace string) (bool, error) {
 	o, err := p.get(ctx, object.Key{Kind: object.Namespaces, Name: namespace})
 	if err != nil {

@@ -119,7 +119,7 @@ func (s *selections) ready() bool {
 	return true
 }
 
-// Selects says whether a webhook or a policy may apply to a request. Before all
+// Selects reports whether a webhook or a policy may apply to a request. Before all
 // configurations are read it says yes, and the plugins wait for them: the rules of some
 // may be there already, without those of the others.
 func (c *Chain) Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool {

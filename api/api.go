@@ -49,7 +49,7 @@ type Config struct {
 	Extra     http.Handler  // serves /exeunt/ and SettingsPath, which Kubernetes does not have; nil: 404
 	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
 	Observer  Observer      // is called after every request
-	Admission Admission     // webhooks and policies; nil: none
+	Admission Admission     // webhooks and policies, if it is set
 	Audit     *auditlog.Log // records requests, if it is set
 	Logger    *slog.Logger
 	Version   string           // version of this program, for /version
@@ -68,14 +68,14 @@ type Config struct {
 	// most objects that a delete may remove without confirmation. 0: no limit.
 	MaxCascade int64
 	// GuardWarning returns a warning for the client if the guard will hold the delete,
-	// or "". Nil: no warnings.
+	// or "". If it is nil, there are no warnings.
 	GuardWarning func(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error)
 }
 
 // Admission decides about writes by webhooks and policies.
 type Admission interface {
 	admission.Interface
-	// Selects says whether a webhook or a policy may apply.
+	// Selects reports whether a webhook or a policy may apply.
 	Selects(resource schema.GroupResource, subresource string, operation admission.Operation) bool
 	// Judges names the webhooks and policies that may apply.
 	Judges(resource schema.GroupResource, operation admission.Operation) []string
@@ -83,7 +83,7 @@ type Admission interface {
 	Judge(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error
 	// Pretend makes a namespace exist for webhooks and policies until the context ends.
 	Pretend(ctx context.Context, namespace *corev1.Namespace)
-	// SelectsIn says whether a built-in plugin may apply in a namespace.
+	// SelectsIn reports whether a built-in plugin may apply in a namespace.
 	SelectsIn(namespace string, resource schema.GroupResource, operation admission.Operation) bool
 	// Complete completes a new object that is created without the chain. Its error is a
 	// reason to forbid it.

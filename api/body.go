@@ -33,7 +33,7 @@ const (
 	firstRead = 16 << 10
 )
 
-// sendsBody says whether requests of this verb have a body.
+// sendsBody reports whether requests of this verb have a body.
 func sendsBody(info *genericrequest.RequestInfo) bool {
 	switch info.Verb {
 	case "create", "update", "patch", "delete", "deletecollection":

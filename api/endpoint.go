@@ -41,7 +41,7 @@ func (e *endpoint) handler(info *genericrequest.RequestInfo, method string) (h h
 	return verbs[info.Verb], true
 }
 
-// pathSuitsVerb says whether the path suits the verb. A create names no object and, for a
+// pathSuitsVerb reports whether the path suits the verb. A create names no object and, for a
 // namespaced kind, one namespace. An update or a patch names an object. A
 // deletecollection is limited to one namespace.
 func (e *endpoint) pathSuitsVerb(info *genericrequest.RequestInfo) bool {
@@ -56,7 +56,7 @@ func (e *endpoint) pathSuitsVerb(info *genericrequest.RequestInfo) bool {
 	return true
 }
 
-// oneNamespace says whether the path has a namespace or the kind needs none.
+// oneNamespace reports whether the path has a namespace or the kind needs none.
 func (e *endpoint) oneNamespace(info *genericrequest.RequestInfo) bool {
 	return info.Namespace != "" || !e.main.v.Kind.Namespaced
 }

@@ -181,7 +181,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 }
 
 // streamList writes the list. The metadata comes first, except in a limited list,
-// whose continue token is known only at the end; after makes it. Nil: no limit.
+// whose continue token is known only at the end; after makes it, and is nil if there is no limit.
 func (r *resource) streamList(out *stream, listing *store.Listing, after func(object.Key, int) (position, error), holder *inflight.Request) error {
 	out.buf = append(out.buf, `{"kind":"`...)
 	out.buf = append(out.buf, r.v.Kind.ListName...)

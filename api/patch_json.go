@@ -74,7 +74,7 @@ func (j *fastWrites) merge(opts writeOptions, info *genericrequest.RequestInfo, 
 	return s.obj, nil
 }
 
-// hasUniqueKeys says whether a patch is a JSON object without duplicate keys.
+// hasUniqueKeys reports whether a patch is a JSON object without duplicate keys.
 func hasUniqueKeys(patch []byte) bool {
 	twice, err := json.UnmarshalStrict(patch, &map[string]any{})
 	return err == nil && len(twice) == 0

@@ -107,7 +107,7 @@ func (a *API) reviewToken(ctx context.Context, spec authenticationv1.TokenReview
 	return status, nil
 }
 
-// reviewAccess says whether the subject may. Exactly one of the attributes is set.
+// reviewAccess reports whether the subject may. Exactly one of the attributes is set.
 func (a *API) reviewAccess(ctx context.Context, subject user.Info, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (status authorizationv1.SubjectAccessReviewStatus, err error) {
 	question := authorizer.AttributesRecord{User: subject}
 	if path != nil {

@@ -207,7 +207,7 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 	})
 }
 
-// suitsScope says whether a path with or without a namespace exists for a kind. As in Kubernetes, a custom
+// suitsScope reports whether a path with or without a namespace exists for a kind. As in Kubernetes, a custom
 // kind with namespaces has no other path without one than those of list and watch: controllers
 // take a 404 for "nothing to delete", and a 405 for an error.
 func suitsScope(k *kind.Kind, info *genericrequest.RequestInfo) bool {
@@ -217,14 +217,14 @@ func suitsScope(k *kind.Kind, info *genericrequest.RequestInfo) bool {
 	return k.Definition == "" || !k.Namespaced || info.Verb == "list" || info.Verb == "watch"
 }
 
-// namesNamespace says whether the path is /namespaces/NAME, which the library
+// namesNamespace reports whether the path is /namespaces/NAME, which the library
 // parses as a resource inside the namespace NAME. Namespaces are never namespaced:
 // a DELETE of /namespaces/NAME/namespaces must not delete all namespaces.
 func namesNamespace(info *genericrequest.RequestInfo) bool {
 	return info.Resource == "namespaces" && info.Name == info.Namespace
 }
 
-// sendsProtobuf says whether the body is protobuf, which custom kinds do not
+// sendsProtobuf reports whether the body is protobuf, which custom kinds do not
 // support.
 func sendsProtobuf(req *http.Request) bool {
 	return strings.HasPrefix(req.Header.Get("Content-Type"), "application/vnd.kubernetes.protobuf")
@@ -282,7 +282,7 @@ func noSubresource(info *genericrequest.RequestInfo) error {
 	return err
 }
 
-// hasBuiltIn says whether a group has a kind that no definition declares.
+// hasBuiltIn reports whether a group has a kind that no definition declares.
 func hasBuiltIn(kinds *kind.Snapshot, group string) bool {
 	return slices.ContainsFunc(kinds.Kinds, func(k *kind.Kind) bool { return k.Group == group && k.Definition == "" })
 }
@@ -372,7 +372,7 @@ func readListOptions(req *http.Request, info *genericrequest.RequestInfo, e *end
 	return options, true
 }
 
-// wantsJSON says whether the client's first choice is plain JSON.
+// wantsJSON reports whether the client's first choice is plain JSON.
 func wantsJSON(req *http.Request) bool {
 	accept, _, _ := strings.Cut(req.Header.Get("Accept"), ",")
 	switch strings.TrimSpace(accept) {

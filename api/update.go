@@ -45,8 +45,8 @@ func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObj
 // updating is an update to perform.
 type updating struct {
 	rest.UpdatedObjectInfo
-	createValidate rest.ValidateObjectFunc       // nil: no check
-	updateValidate rest.ValidateObjectUpdateFunc // nil: no check
+	createValidate rest.ValidateObjectFunc       // not called if nil
+	updateValidate rest.ValidateObjectUpdateFunc // not called if nil
 	forceCreate    bool                          // a missing object is created, for every kind
 	dryRun         bool
 }

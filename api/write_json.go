@@ -81,7 +81,7 @@ func (j *fastWrites) serve(w http.ResponseWriter, req *http.Request, info *gener
 	return write(ctx, w, req, info, body)
 }
 
-// admits says whether plugins, webhooks or policies may judge a write. The library calls
+// admits reports whether plugins, webhooks or policies may judge a write. The library calls
 // them.
 func (r *resource) admits(verb, namespace string) bool {
 	operation := admission.Update
@@ -95,12 +95,12 @@ func (r *resource) admits(verb, namespace string) bool {
 	return r.api.admit.Selects(written, "", operation) || r.api.admit.SelectsIn(namespace, written, operation)
 }
 
-// reads says whether decode can decode the body.
+// reads reports whether decode can decode the body.
 func (j *fastWrites) reads(req *http.Request) bool {
 	return sendsJSON(req) || j.proto != nil && sendsType(req, runtime.ContentTypeProtobuf)
 }
 
-// sendsJSON says whether the body is JSON, which is also what no Content-Type means.
+// sendsJSON reports whether the body is JSON, which is also what no Content-Type means.
 func sendsJSON(req *http.Request) bool {
 	return sendsType(req, runtime.ContentTypeJSON) || sendsType(req, "")
 }
@@ -109,7 +109,7 @@ func sendsType(req *http.Request, contentType string) bool {
 	return req.Header.Get("Content-Type") == contentType
 }
 
-// knownQuery says whether readOptions supports all options of the query.
+// knownQuery reports whether readOptions supports all options of the query.
 func knownQuery(req *http.Request) bool {
 	for name := range req.URL.Query() {
 		if name != "fieldManager" && name != "fieldValidation" {
@@ -176,7 +176,7 @@ func (j *fastWrites) decode(opts writeOptions, info *genericrequest.RequestInfo,
 	return sent{obj, accessor}, true
 }
 
-// hasKind says whether the object's own apiVersion and kind, where set, are gvk. An
+// hasKind reports whether the object's own apiVersion and kind, where set, are gvk. An
 // unstructured object was already decoded by its kind.
 func hasKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
 	said, ok := obj.GetObjectKind().(*metav1.TypeMeta)

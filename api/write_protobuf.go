@@ -26,12 +26,12 @@ func newProtobuf(v *kind.Version) *protobuf {
 	return &protobuf{decoder: v.Wire.Serializer.DecoderToVersion(info.Serializer, v.GVK.GroupVersion()), encoder: info.Serializer}
 }
 
-// writes says whether answer has the format that the client wants.
+// writes reports whether answer has the format that the client wants.
 func (j *fastWrites) writes(req *http.Request) bool {
 	return wantsJSON(req) || j.proto != nil && wantsProtobuf(req)
 }
 
-// wantsProtobuf says whether the client's first choice is protobuf.
+// wantsProtobuf reports whether the client's first choice is protobuf.
 func wantsProtobuf(req *http.Request) bool {
 	accept, _, _ := strings.Cut(req.Header.Get("Accept"), ",")
 	return strings.TrimSpace(accept) == runtime.ContentTypeProtobuf

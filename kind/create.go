@@ -12,7 +12,7 @@ import (
 )
 
 // Prepare makes a new object ready for the store: lifecycle.BeforeCreate with a
-// strategy (v.Strategy, or an endpoint's own), then validate (nil: no more checks),
+// strategy (v.Strategy, or an endpoint's own), then validate (if it is not nil),
 // then Kind.Admit and Kind.Attach, then Encode. It changes obj in place. The warnings are for the
 // client, also if there is an error.
 func (v *Version) Prepare(ctx context.Context, s lifecycle.Strategy, obj runtime.Object, c lifecycle.Creation, validate func(context.Context, runtime.Object) error) (n object.New, warnings []string, err error) {
@@ -69,5 +69,5 @@ func Restoring(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restoringKey{}, true)
 }
 
-// IsRestoring says whether the context is one of Restoring.
+// IsRestoring reports whether the context is one of Restoring.
 func IsRestoring(ctx context.Context) bool { return ctx.Value(restoringKey{}) != nil }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// ReportsGeneration says whether the schema of the kind has a
+// ReportsGeneration reports whether the schema of the kind has a
 // status.observedGeneration: the generation that its controller has seen.
 func (k *Kind) ReportsGeneration() bool {
 	for _, v := range k.Versions {

@@ -124,8 +124,8 @@ type Version struct {
 	Raw bool
 
 	Strategy lifecycle.Strategy // for the object itself
-	Status   lifecycle.Strategy // for /status; nil: no such subresource
-	Scale    *Scale             // for /scale; nil: no such subresource
+	Status   lifecycle.Strategy // for /status, if there is one
+	Scale    *Scale             // for /scale, if there is one
 
 	// ResetFields are the fields that a strategy resets, so no manager can own them
 	// through that endpoint. The key is the apiVersion.
@@ -165,7 +165,7 @@ type Scale struct {
 // for typed and for custom kinds.
 type Wire struct {
 	Serializer          runtime.NegotiatedSerializer
-	StandardSerializers []runtime.SerializerInfo // nil: all of Serializer's
+	StandardSerializers []runtime.SerializerInfo // nil if all of Serializer are
 	ParameterCodec      runtime.ParameterCodec
 	Creater             runtime.ObjectCreater
 	Convertor           runtime.ObjectConvertor
@@ -196,7 +196,7 @@ func (v *Version) Equivalents() runtime.EquivalentResourceMapper {
 }
 
 // Stored returns the version in which objects are stored, or the preferred version if that
-// one is not served. Nil: no version is served.
+// one is not served. It is nil if no version is served.
 func (k *Kind) Stored() *Version {
 	for _, v := range k.Versions {
 		if v.GVK.Version == k.StoredAs {

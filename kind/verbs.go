@@ -34,8 +34,8 @@ func (k *Kind) Verbs() []string {
 	return allVerbs
 }
 
-// Allows says whether the kind supports the verb.
+// Allows reports whether the kind supports the verb.
 func (k *Kind) Allows(verb string) bool { return slices.Contains(k.Verbs(), verb) }
 
-// IsNamespace says whether this is the kind Namespace.
+// IsNamespace reports whether this is the kind Namespace.
 func (k *Kind) IsNamespace() bool { return k.Group == "" && k.Name == "Namespace" }

@@ -132,7 +132,7 @@ func (d Deletion) with(m metav1.ObjectMeta) Deletion {
 	return d
 }
 
-// RemoveNow says whether a DELETING object has nothing left to wait for. Call it
+// RemoveNow reports whether a DELETING object has nothing left to wait for. Call it
 // after an update, with the body and metadata that will be written.
 func RemoveNow(body []byte, m metav1.ObjectMeta, r Rules) bool {
 	return m.DeletionTimestamp != nil &&
@@ -166,7 +166,7 @@ func checkPreconditions(d Deletion) error {
 	return nil
 }
 
-// sameDeletion says whether all fields that a delete request can change are equal.
+// sameDeletion reports whether all fields that a delete request can change are equal.
 func sameDeletion(a, b metav1.ObjectMeta) bool {
 	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) &&
 		sameSeconds(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) &&

@@ -97,7 +97,7 @@ func nextGeneration(m *metav1.ObjectMeta) {
 	}
 }
 
-// graceOver says whether a stored grace period no longer holds the object.
+// graceOver reports whether a stored grace period no longer holds the object.
 func graceOver(seconds *int64) bool { return seconds == nil || *seconds == 0 }
 
 // boundGrace limits a grace period to maxGrace. A negative one means 1 second.

@@ -52,14 +52,14 @@ func CascadeLimit(server int64, namespace map[string]string) int64 {
 	return max(server, 0)
 }
 
-// AnotherConfirms says whether the annotations of a Namespace demand that another user
+// AnotherConfirms reports whether the annotations of a Namespace demand that another user
 // confirms than the one who asked for the deletion.
 func AnotherConfirms(namespace map[string]string) bool {
 	_, ok := read(namespace, ConfirmBy, parseConfirmBy)
 	return ok
 }
 
-// Weakens says whether an update of a Namespace's annotations makes its guard weaker: a
+// Weakens reports whether an update of a Namespace's annotations makes its guard weaker: a
 // higher limit than before, or none, or no other user that must confirm. server is the limit
 // of Namespaces without their own.
 func Weakens(server int64, now, before map[string]string) bool {

@@ -25,7 +25,7 @@ func matchNamespace(m metav1.Object, requested string, namespaced bool) error {
 	return nil
 }
 
-// unversioned says whether a resourceVersion names no version.
+// unversioned reports whether a resourceVersion names no version.
 func unversioned(resourceVersion string) bool {
 	return resourceVersion == "" || resourceVersion == "0"
 }

@@ -10,7 +10,7 @@ import (
 // common case: not graceful, dependents are deleted in the background.
 type Rules struct {
 	// Refuse returns an error if an object of this name must not be deleted (the
-	// namespaces that clients expect to exist). Nil: any may be deleted.
+	// namespaces that clients expect to exist). If it is nil, any may be deleted.
 	Refuse func(name string) error
 
 	// DefaultPolicy is what a delete without propagationPolicy means when no
@@ -39,7 +39,7 @@ type Rules struct {
 	// off. Nil: nothing to change.
 	MarkActive func(body []byte) ([]byte, error)
 
-	// Removable says whether a DELETING object whose metadata.finalizers are
+	// Removable reports whether a DELETING object whose metadata.finalizers are
 	// empty may be removed (a Namespace may not while spec.finalizers are left).
 	// Nil: yes.
 	Removable func(body []byte) bool

@@ -80,7 +80,7 @@ func keepSystemFields(m, was metav1.Object) {
 	}
 }
 
-// LastFinalizerGone says whether a change removed the last finalizer of a DELETING
+// LastFinalizerGone reports whether a change removed the last finalizer of a DELETING
 // object whose grace period is over, so that the object must be removed.
 func LastFinalizerGone(m, was metav1.Object) bool {
 	return len(m.GetFinalizers()) == 0 &&

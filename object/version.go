@@ -30,7 +30,7 @@ func WithVersion(body []byte, version string) ([]byte, error) {
 	return append(out, rest...), nil
 }
 
-// MayHaveVersion says whether CutVersion may find a version. It is much cheaper.
+// MayHaveVersion reports whether CutVersion may find a version. It is much cheaper.
 func MayHaveVersion(body []byte) bool { return bytes.Contains(body, []byte("}"+versionHead)) }
 
 // CutVersion returns the name of the version that a body was written in, or "", and the

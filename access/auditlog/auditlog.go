@@ -60,7 +60,7 @@ type Options struct {
 	WebhookBatch          buffered.BatchConfig
 }
 
-// On says whether there is a log.
+// On reports whether there is a log.
 func (o *Options) On() bool { return o.LogPath != "" || o.WebhookConfigFile != "" }
 
 // Check refuses options that contradict each other.

@@ -29,7 +29,7 @@ const (
 	unrecordedAnnotation = "access.exeunt.dev/unrecorded"
 )
 
-// failed says whether the event is of a client that is not known, and whose request was
+// failed reports whether the event is of a client that is not known, and whose request was
 // refused or may still be.
 func failed(e *auditinternal.Event) bool {
 	if e.User.Username != "" && e.User.Username != user.Anonymous {

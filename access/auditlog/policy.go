@@ -35,7 +35,7 @@ func (r rules) EvaluatePolicyRule(a authorizer.Attributes) audit.RequestAuditCon
 	return c
 }
 
-// deletes says whether a request deletes, takes a deletion back, or overrules what holds it.
+// deletes reports whether a request deletes, takes a deletion back, or overrules what holds it.
 func deletes(a authorizer.Attributes) bool {
 	switch a.GetVerb() {
 	case "delete", "deletecollection":

@@ -42,7 +42,7 @@ func (x *Index) CheckGrant(ctx context.Context, authz authorizer.UnconditionalAu
 	return nil
 }
 
-// onlyCollects says whether an update changes only what the collector needs to
+// onlyCollects reports whether an update changes only what the collector needs to
 // change: finalizers and ownerReferences.
 func onlyCollects(obj, old runtime.Object) bool {
 	if old == nil {

@@ -70,7 +70,7 @@ type Token struct {
 	ends   time.Time
 }
 
-// Allows says whether the token carries an action.
+// Allows reports whether the token carries an action.
 func (t *Token) Allows(typ, name, action string) bool {
 	return slices.ContainsFunc(t.access, func(a Access) bool {
 		return a.Type == typ && a.Name == name && slices.Contains(a.Actions, action)

@@ -35,7 +35,7 @@ func (k *Keys) Verify(token string, claims ...any) (id string, ok bool) {
 	return by.id, true
 }
 
-// Known says whether the key with this id still verifies.
+// Known reports whether the key with this id still verifies.
 func (k *Keys) Known(id string) bool {
 	_, ok := k.find(id)
 	return ok

@@ -233,7 +233,7 @@ func has(r *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestCo
 	return slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool { return c.Type == t })
 }
 
-// isOld says whether a request is no longer needed: an hour after it was approved, denied
+// isOld reports whether a request is no longer needed: an hour after it was approved, denied
 // or failed, a day after its creation without either. The times are Kubernetes'.
 func isOld(r *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	decided := false

@@ -53,7 +53,7 @@ func (noTime) Now() time.Time { return time.Time{} }
 // placeholder stands for an object that is only counted.
 var placeholder runtime.Object = &metav1.PartialObjectMetadata{}
 
-// hasContent says whether an object of the kind uses more than one unit, so that an update
+// hasContent reports whether an object of the kind uses more than one unit, so that an update
 // may change what it uses.
 func hasContent(kind string) bool { return kind == pods || kind == services || kind == claims }
 

@@ -226,7 +226,7 @@ func (s *space) leaves(uid string, after runtime.Object) {
 	s.leaving[uid] = leaving{until: pod.DeletionTimestamp.Add(grace), pod: pod}
 }
 
-// counts says whether a quota of the namespace counts a kind.
+// counts reports whether a quota of the namespace counts a kind.
 func (s *space) counts(kind string) bool {
 	return slices.ContainsFunc(s.entries, func(e *entry) bool { return len(evaluatorFor(kind).MatchingResources(e.names)) > 0 })
 }

@@ -139,7 +139,7 @@ func (t *limiter) Accept(c store.Change) {
 	}
 }
 
-// quotasOf returns the quotas of a namespace, without their usage; nil: none.
+// quotasOf returns the quotas of a namespace, without their usage, or nil.
 func (l *Ledger) quotasOf(namespace string) *space {
 	if !l.active.Load() {
 		return nil

@@ -147,7 +147,7 @@ func (a *Addresses) choose(ctx context.Context, svc *corev1.Service, out *kind.A
 	return address, true, err
 }
 
-// free says whether there is no such reservation.
+// free reports whether there is no such reservation.
 func (a *Addresses) free(ctx context.Context, reservation object.Key) (bool, error) {
 	_, err := a.Store.Get(ctx, reservation)
 	if object.Is(err, object.NotFound) {

@@ -36,7 +36,7 @@ type Owners struct {
 	v       *kind.Version
 	library *managedfields.FieldManager
 	empty   func() (*typed.TypedValue, error)
-	reset   fieldpath.Filter // nil: none
+	reset   fieldpath.Filter // nil if the strategy resets no field
 }
 
 // neverOwned are the fields that only the server sets; no manager owns them.

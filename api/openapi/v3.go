@@ -55,7 +55,7 @@ func schemaV3(s *spec.Schema, gv schema.GroupVersion) *spec.Schema {
 	return &out
 }
 
-// registeredEverywhere says whether a kind exists in every group. As in Kubernetes, each
+// registeredEverywhere reports whether a kind exists in every group. As in Kubernetes, each
 // document names only its own group's and the core group's.
 func registeredEverywhere(kind string) bool {
 	return slices.Contains([]string{"DeleteOptions", "WatchEvent"}, kind)

@@ -18,8 +18,8 @@ import (
 // Matcher applies selectors to stored bodies without decoding them. The zero value
 // matches all objects.
 type Matcher struct {
-	labels labels.Selector // nil: any
-	fields fields.Selector // nil: any
+	labels labels.Selector // nil if any labels match
+	fields fields.Selector // nil if any fields match
 
 	// attributes decodes a body, for custom kinds whose stored body may differ from the
 	// object that the client sees. Nil: the body decides.

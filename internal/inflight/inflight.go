@@ -61,7 +61,7 @@ func New(requests int) *Limit {
 	return &Limit{slots: make(chan struct{}, requests), maxBytes: maxBytes, patience: patience, clients: map[string]int{}, waiting: map[*Request]struct{}{}}
 }
 
-// Full says whether all slots are taken.
+// Full reports whether all slots are taken.
 func (l *Limit) Full() bool { return l.Serving() == cap(l.slots) }
 
 // Serving is the number of slots that are taken.

@@ -23,7 +23,7 @@ const (
 	nodeSeconds = 300
 )
 
-// IsMirror says whether a node made this pod for one of its static pods. Mirror pods stay
+// IsMirror reports whether a node made this pod for one of its static pods. Mirror pods stay
 // as the node wrote them.
 func IsMirror(pod *corev1.Pod) bool {
 	_, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]
@@ -55,7 +55,7 @@ func UseAccount(pod *corev1.Pod, account *corev1.ServiceAccount, suffix string) 
 	}
 }
 
-// mountToken says whether a container needed the volume.
+// mountToken reports whether a container needed the volume.
 func mountToken(containers []corev1.Container, volume string) (needed bool) {
 	for i := range containers {
 		c, taken := &containers[i], false

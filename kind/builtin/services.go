@@ -68,7 +68,7 @@ func hasNodePorts(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// hasHealthCheckPort says whether a load balancer asks the nodes which of them have a pod.
+// hasHealthCheckPort reports whether a load balancer asks the nodes which of them have a pod.
 func hasHealthCheckPort(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }

@@ -228,7 +228,7 @@ func condition(list []apiextensionsv1.CustomResourceDefinitionCondition, t apiex
 	return nil
 }
 
-// Established says whether a definition's kind is served. A definition that is being
+// Established reports whether a definition's kind is served. A definition that is being
 // deleted is served until it is gone.
 func Established(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)

@@ -57,7 +57,7 @@ func schemaProps(v apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensi
 	return out.OpenAPIV3Schema, nil
 }
 
-// raw says whether stored bodies can be served unchanged in every version.
+// raw reports whether stored bodies can be served unchanged in every version.
 //
 // A read must do two things to a body: fill in the storage version's defaults, and
 // prune fields that the requested version does not have. There is nothing to fill in

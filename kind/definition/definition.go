@@ -39,7 +39,7 @@ type Controller struct {
 	log   *slog.Logger
 	now   func() time.Time
 
-	convert custom.NewConverter // nil: no webhook is called
+	convert custom.NewConverter // nil if no webhook is called
 
 	// reserved stand for the built-in kinds, whose names no definition may take.
 	// builtin are their storage names, so that no definition changes their objects.

@@ -39,7 +39,7 @@ func (c *Controller) definition(ctx context.Context, name string) (d stored, fou
 	return stored{crd, o.Revision}, true, nil
 }
 
-// current says whether this replica serves the kind as its stored definition declares it. A
+// current reports whether this replica serves the kind as its stored definition declares it. A
 // replica whose watch is late must not write the old storage version.
 func (c *Controller) current(ctx context.Context, k *kind.Kind) (bool, error) {
 	if k.Definition == "" {

@@ -203,7 +203,7 @@ func lost(err error) error {
 	return err
 }
 
-// served finds the kind of a resource; nil: no stored kind has this name.
+// served finds the kind of a resource, or nil if no stored kind has this name.
 func (c *Controller) served(r metav1.GroupResource) *kind.Kind {
 	for _, k := range c.kinds.Snapshot().Kinds {
 		if k.Group == r.Group && k.Plural == r.Resource && len(k.Versions) > 0 && !k.Ephemeral && k.Source == nil {
