@@ -198,7 +198,6 @@ func (r *Reader) ArchivesKind(ctx context.Context, kind string) (bool, error) {
 // ArchivedKind is a kind whose CustomResourceDefinition was removed.
 type ArchivedKind struct {
 	Storage                      string
-	Definition                   types.UID
 	Group, Version, Kind         string
 	Plural, Singular, ShortNames string // ShortNames: a JSON array
 	Namespaced                   bool
@@ -208,10 +207,10 @@ type ArchivedKind struct {
 func (r *Reader) ArchivedKinds(ctx context.Context) (out []ArchivedKind, err error) {
 	err = r.rows(ctx, func(row sqldb.Row) error {
 		var k ArchivedKind
-		err := row.Scan(&k.Storage, (*string)(&k.Definition), &k.Group, &k.Version, &k.Kind, &k.Plural, &k.Singular, &k.ShortNames, &k.Namespaced)
+		err := row.Scan(&k.Storage, &k.Group, &k.Version, &k.Kind, &k.Plural, &k.Singular, &k.ShortNames, &k.Namespaced)
 		out = append(out, k)
 		return err
-	}, `SELECT storage, definition, api_group, api_version, kind, plural, singular, short_names, namespaced FROM archive_kinds`)
+	}, `SELECT storage, api_group, api_version, kind, plural, singular, short_names, namespaced FROM archive_kinds`)
 	return out, err
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -156,6 +158,35 @@ func TestDefaultAccountIsNotMissing(t *testing.T) {
 		w.delete(ns, background)
 		if s := w.restore(v1.RestoreSpec{Cascade: string(ns.UID)}); s.Created != 2 || s.LeftBehind != 0 || !s.Complete {
 			w.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestChangedDefaultAccount: a ServiceAccount "default" that a client had changed comes back, also if the server has
+// created one in the restored namespace before. It does not replace one that a client has changed since.
+func TestChangedDefaultAccount(t *testing.T) {
+	each(t, func(w *world) {
+		ns := w.create("namespaces:/m")
+		account := keyOf("serviceaccounts:m/default")
+		put := func(fields string) object.Object {
+			r := storetest.Object(w, account, fields)
+			r.InNamespace = true
+			return storetest.Create(w, w.store, r)
+		}
+		changed := put(`,"imagePullSecrets":[{"name":"registry"}]`)
+		for _, since := range []string{"", `,"imagePullSecrets":[{"name":"other"}]`} {
+			w.delete(ns, background)
+			w.restore(v1.RestoreSpec{UID: ns.UID})
+			since := put(since)
+			dry := w.restore(v1.RestoreSpec{UID: changed.UID, DryRun: true})
+			status := w.restore(v1.RestoreSpec{UID: changed.UID})
+			if diff := cmp.Diff(dry.Results, status.Results); diff != "" {
+				w.Errorf("the dry run (-) differs from the run (+):\n%s", diff)
+			}
+			is, _ := w.get("serviceaccounts:m/default")
+			if isDefault(account, since.Body) != (is.UID == changed.UID && status.Created == 1) || is.UID != changed.UID && status.Conflicts != 1 {
+				w.Errorf("%s: %+v", is.Body, status)
+			}
 		}
 	})
 }

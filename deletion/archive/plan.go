@@ -43,29 +43,25 @@ func plan(all []*candidate) [][]*candidate {
 		}
 	}
 	var levels [][]*candidate
+	var last []*candidate
 	for _, c := range all {
+		if c.key.Kind == resourceQuotas {
+			last = append(last, c)
+			continue
+		}
 		level := p.level(c)
 		for len(levels) <= level {
 			levels = append(levels, nil)
 		}
 		levels[level] = append(levels[level], c)
 	}
+	if len(last) > 0 {
+		levels = append(levels, last)
+	}
 	for _, level := range levels {
 		for _, c := range level {
 			p.markRecreated(c)
 		}
-	}
-	var last []*candidate
-	for i := range levels {
-		levels[i] = slices.DeleteFunc(levels[i], func(c *candidate) bool {
-			if c.key.Kind == resourceQuotas {
-				last = append(last, c)
-			}
-			return c.key.Kind == resourceQuotas
-		})
-	}
-	if len(last) > 0 {
-		levels = append(levels, last)
 	}
 	return levels
 }

@@ -198,7 +198,7 @@ func (a *Archive) all(ctx context.Context, f filter) ([]*candidate, error) {
 // newCandidate reads the object's owners. For an unreadable body it has none: the
 // restore of the object reports the error.
 func newCandidate(r *row) *candidate {
-	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade, isDefault: isDefault(r), restored: r.Restored}
+	c := &candidate{id: r.ID, uid: r.UID, key: r.Key(), cascade: r.Cascade, isDefault: isDefault(r.Key(), r.Body), restored: r.Restored}
 	if m, err := object.ParseMeta(r.Body); err == nil {
 		for _, o := range m.OwnerReferences {
 			c.owners = append(c.owners, o.UID)

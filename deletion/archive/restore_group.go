@@ -100,7 +100,7 @@ func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.R
 	}
 	var ends []int
 	for i, request := range requests {
-		if limited && request == nil && open(results[i]) {
+		if limited && request == nil && results[i].Outcome == "" {
 			ends = append(ends, i, i+1)
 		}
 	}
@@ -130,7 +130,7 @@ func (r *restoration) createAll(ctx context.Context, cs []*candidate, requests [
 	}
 	return concurrently(ctx, preparers, len(cs), func(i int) (err error) {
 		switch {
-		case !open(results[i]):
+		case results[i].Kind == "" || results[i].Outcome != "": // not begun, or decided
 		case requests[i] == nil || alone(created[i]):
 			results[i], err = r.one(ctx, cs[i])
 		default:
@@ -139,9 +139,6 @@ func (r *restoration) createAll(ctx context.Context, cs []*candidate, requests [
 		return err
 	})
 }
-
-// open reports whether the restore of an object has begun, and has no outcome yet.
-func open(r v1.RestoreResult) bool { return r.Kind != "" && r.Outcome == "" }
 
 // alone reports whether one can do what a group cannot: look up the owners again, or relink
 // the references that wait for the object.
@@ -244,7 +241,7 @@ func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, 
 	case unrestorable(g.archived[c.id], result):
 		return nil, nil
 	}
-	if g.dropped[c.uid] || r.spec.DryRun {
+	if g.dropped[c.uid] || r.spec.DryRun || isDefaultAccount(c.key) {
 		return nil, nil
 	}
 	if h, restored := g.live[result.NewUID]; restored {

@@ -227,6 +227,9 @@ func (r *restoration) keep(v *kind.Version, c *candidate, obj runtime.Object, m 
 // relinks them.
 func (r *restoration) put(ctx context.Context, c *candidate, request store.CreateRequest, result *v1.RestoreResult) error {
 	_, err := r.store.Create(ctx, request)
+	if isDefaultAccount(c.key) && object.Is(err, object.AlreadyExists) {
+		err = r.putDefault(ctx, request)
+	}
 	if r.spec.DryRun && (err == nil || r.wouldExist(c, err)) {
 		return errors.Join(err, r.wouldCreate(ctx, c, request))
 	}
@@ -250,23 +253,18 @@ func (r *restoration) put(ctx context.Context, c *candidate, request store.Creat
 
 // unserved says why the kind of an object is not served, and what brings it back.
 func (r *restoration) unserved(ctx context.Context, c *candidate) error {
-	var definition *row // the last one that was removed
-	f := filter{ArchiveFilter: store.ArchiveFilter{Kind: object.Definitions, Name: c.key.Kind}}
-	err := r.each(ctx, f, 0, 1, func(r *row) error {
-		definition = r
-		return nil
-	})
+	definition, err := r.newest(ctx, r.client, v1.ObjectName{}, object.Key{Kind: object.Definitions, Name: c.key.Kind})
 	switch {
 	case err != nil:
 		return err
-	case definition == nil || r.client.May("get", definition.Key()) != nil:
+	case definition == nil:
 		return fmt.Errorf("%w: create or restore its CustomResourceDefinition %s first", errUnserved, c.key.Kind)
-	case definition.Cascade == c.cascade:
+	case definition.cascade == c.cascade:
 		return fmt.Errorf("%w: its CustomResourceDefinition %s was removed with it; to restore both: exeunt restore --cascade %s",
 			errUnserved, c.key.Kind, c.cascade)
 	}
 	return fmt.Errorf("%w: its CustomResourceDefinition %s was deleted too; first: exeunt restore customresourcedefinition/%s",
-		errUnserved, c.key.Kind, definition.Name)
+		errUnserved, c.key.Kind, c.key.Kind)
 }
 
 // undoMarks removes the marks of a deletion from the metadata of an object that was
