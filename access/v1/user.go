@@ -1,5 +1,3 @@
-// Package v1 has the types of access.exeunt.dev/v1: User, a person or a program that the
-// server gives tokens to. It does not authenticate.
 package v1
 
 import (
@@ -7,10 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -25,6 +21,8 @@ const TokenPrefix = "exeunt_"
 
 // User is a client that authenticates by its tokens. Its name is the user name. Deleting
 // it revokes its tokens and the certificates that were issued to it.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type User struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -47,6 +45,8 @@ type Token struct {
 }
 
 // UserList is a list of Users.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type UserList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -68,14 +68,4 @@ func NewToken() string {
 func Hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
-}
-
-// DeepCopyObject copies the user.
-func (u *User) DeepCopyObject() runtime.Object {
-	out := &User{TypeMeta: u.TypeMeta, ObjectMeta: *u.ObjectMeta.DeepCopy()}
-	out.Spec.Groups, out.Spec.Tokens = slices.Clone(u.Spec.Groups), slices.Clone(u.Spec.Tokens)
-	for i := range out.Spec.Tokens {
-		out.Spec.Tokens[i].Expires = out.Spec.Tokens[i].Expires.DeepCopy()
-	}
-	return out
 }

@@ -27,7 +27,7 @@ func (a *Archive) Kinds() []*kind.Kind {
 	version.NewList = func() runtime.Object { return &v1.ArchivedObjectList{} }
 	version.SelectableFields = slices.Clone(selectable)
 	version.Table = archivedTable{}
-	version.Schema = archivedSchema()
+	version.Schema = v1.Schema(v1.ArchivedObject{})
 
 	restore := &kind.Kind{
 		Group: v1.GroupVersion.Group, Name: "Restore", ListName: "RestoreList",
@@ -38,7 +38,7 @@ func (a *Archive) Kinds() []*kind.Kind {
 	kept := newVersion(restore, func() runtime.Object { return &v1.Restore{} })
 	kept.NewList = func() runtime.Object { return &v1.RestoreList{} }
 	kept.Table = restoreTable{}
-	kept.Schema = restoreSchema()
+	kept.Schema = v1.Schema(v1.Restore{})
 	return []*kind.Kind{archived, a.cascadeKind(), restore}
 }
 
@@ -52,7 +52,7 @@ func (a *Archive) cascadeKind() *kind.Kind {
 	version := newVersion(k, func() runtime.Object { return &v1.Cascade{} })
 	version.NewList = func() runtime.Object { return &v1.CascadeList{} }
 	version.Table = cascadeTable{}
-	version.Schema = cascadeSchema()
+	version.Schema = v1.Schema(v1.Cascade{})
 	return k
 }
 

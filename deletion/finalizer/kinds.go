@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // maxReason bounds a reason, in bytes, so that it fits into an Event's message.
@@ -21,7 +20,7 @@ const maxReason = 600
 
 // Kinds returns the request's kind, for the kind registry.
 func (s *Service) Kinds() []*kind.Kind {
-	return []*kind.Kind{kind.NewQuestion(v1.Scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", removalSchema(), s.answer)}
+	return []*kind.Kind{kind.NewQuestion(v1.Scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", v1.Schema(v1.FinalizerRemoval{}), s.answer)}
 }
 
 func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
@@ -150,40 +149,4 @@ func (s *Service) reference(o *store.Stored) v1.ObjectReference {
 	ref := v1.ObjectReference{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 	ref.Kind, ref.APIVersion = s.kinds.Snapshot().Names(o.Kind)
 	return ref
-}
-
-// removalSchema is the OpenAPI schema, for kubectl explain and for checking
-// manifests.
-func removalSchema() *spec.Schema {
-	text := func(description string) spec.Schema { return *spec.StringProperty().WithDescription(description) }
-	flag := func(description string) spec.Schema { return *spec.BoolProperty().WithDescription(description) }
-	structure := func(description string, properties map[string]spec.Schema, required ...string) spec.Schema {
-		s := new(spec.Schema).Typed("object", "").WithDescription(description).WithRequired(required...)
-		s.Properties = properties
-		return *s
-	}
-	reference := func(description string) spec.Schema {
-		return structure(description, map[string]spec.Schema{
-			"apiVersion": text("Group and version of the object's kind."),
-			"kind":       text("Kind of the object."),
-			"namespace":  text("Namespace of the object, if its kind is namespaced."),
-			"name":       text("Name of the object."),
-			"uid":        text("Uid of the object. Enough alone; together with a name it is a precondition."),
-		})
-	}
-	s := structure("FinalizerRemoval removes the finalizer of another controller from an object that is being deleted, and keeps the reason in an Event. It is answered in status and not stored.",
-		map[string]spec.Schema{
-			"spec": structure("What to remove, and why.", map[string]spec.Schema{
-				"object":    reference("The object: by uid, or by apiVersion, kind, name and namespace."),
-				"finalizer": text("The finalizer to remove, from metadata.finalizers or, of a Namespace, from spec.finalizers."),
-				"reason":    text("Why, in words. An Event about the object keeps it."),
-				"dryRun":    flag("Return the result and change nothing."),
-			}, "object", "finalizer", "reason"),
-			"status": structure("The result.", map[string]spec.Schema{
-				"object":     reference("The object that was found."),
-				"gone":       flag("Whether the object was removed, because nothing else held it."),
-				"finalizers": *spec.ArrayProperty(spec.StringProperty()).WithDescription("The finalizers that still hold it."),
-			}),
-		}, "spec")
-	return &s
 }

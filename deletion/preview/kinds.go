@@ -15,7 +15,7 @@ import (
 
 // Kind returns the kind of the question, for the kind registry.
 func (s *Service) Kind() *kind.Kind {
-	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.DeletionPreviewSchema(), s.answer)
+	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.Schema(v1.DeletionPreview{}), s.answer)
 }
 
 func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {

@@ -62,7 +62,7 @@ func New(st *store.Store, kinds *kind.Registry, previews *preview.Service, o Opt
 
 // Kind returns the kind of the question, for the kind registry.
 func (s *Service) Kind() *kind.Kind {
-	return kind.NewQuestion(v1.Scheme(), &v1.DeletionReport{}, "deletionreports", v1.DeletionReportSchema(), s.answer)
+	return kind.NewQuestion(v1.Scheme(), &v1.DeletionReport{}, "deletionreports", v1.Schema(v1.DeletionReport{}), s.answer)
 }
 
 func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {

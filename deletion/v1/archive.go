@@ -13,10 +13,13 @@ import (
 // ArchivedObject is an object that was removed and can still be restored. Its
 // name is the uid of the original, and it is in the original's namespace; a
 // Namespace is in itself. Deleting it purges the original from the archive.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ArchivedObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// Spec says what was removed, when, by whom, and in which cascade.
 	Spec ArchivedObjectSpec `json:"spec"`
 	// Object is the original as it was last stored. Absent: it was not kept.
 	Object *runtime.RawExtension `json:"object,omitempty"`
@@ -24,20 +27,26 @@ type ArchivedObject struct {
 
 // ArchivedObjectSpec says what was removed, when, by whom, and in which cascade.
 type ArchivedObjectSpec struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Namespace  string    `json:"namespace,omitempty"`
-	Name       string    `json:"name"`
-	UID        types.UID `json:"uid"`
+	// APIVersion is the original's.
+	APIVersion string `json:"apiVersion"`
+	// Kind is the original's.
+	Kind string `json:"kind"`
+	// Namespace is the original's.
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the original's.
+	Name string `json:"name"`
+	// UID is the original's.
+	UID types.UID `json:"uid"`
 
+	// RemovedAt is when it was removed.
 	RemovedAt metav1.Time `json:"removedAt"`
 	// ExpiresAt is when its cascade leaves the archive, whole, if it removes no more.
 	ExpiresAt *metav1.Time `json:"expiresAt,omitempty"`
-	// RequestedBy is the client whose delete began the cascade. Actor is the user
-	// that deleted this object: the same client, or a controller that continued the
-	// cascade, such as system:garbage-collector.
+	// RequestedBy is the client whose delete began the cascade.
 	RequestedBy string `json:"requestedBy"`
-	Actor       string `json:"actor"`
+	// Actor is the user that deleted this object: the same client, or a controller that
+	// continued the cascade, such as system:garbage-collector.
+	Actor string `json:"actor"`
 	// RequestID is the Audit-Id of the delete that began the cascade, under which the
 	// audit log has it. Absent: no request of the API began the cascade.
 	RequestID string `json:"requestID,omitempty"`
@@ -58,6 +67,8 @@ func Left(until *metav1.Time) string {
 }
 
 // ArchivedObjectList is a list of archived objects, the newest removal first.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ArchivedObjectList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -68,11 +79,15 @@ type ArchivedObjectList struct {
 // Restore brings removed objects back, with the rights of the client that created it. The
 // server works on it until it has ended; to stop it, delete it. A dry run is answered and not
 // stored.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Restore struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   RestoreSpec   `json:"spec"`
+	// Spec says what to restore.
+	Spec RestoreSpec `json:"spec"`
+	// Status is the result for each object, owners first.
 	Status RestoreStatus `json:"status,omitempty"`
 }
 
@@ -100,10 +115,14 @@ type RestoreSpec struct {
 // ObjectName names an object. Kind is any form that kubectl accepts: "Deployment",
 // "deploy", "deployments.apps".
 type ObjectName struct {
+	// APIVersion may be left out.
 	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind"`
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name"`
+	// Kind is the kind, its plural or a short name.
+	Kind string `json:"kind"`
+	// Namespace is empty for kinds that are not namespaced.
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the name.
+	Name string `json:"name"`
 }
 
 // RestoreStatus is the result for each object, owners first.
@@ -115,9 +134,12 @@ type RestoreStatus struct {
 	// Message says what the restore waits for, or why it cannot go on.
 	Message string `json:"message,omitempty"`
 
+	// Created is how many were created.
 	Created int `json:"created"`
+	// Skipped is how many were skipped.
 	Skipped int `json:"skipped"`
-	Failed  int `json:"failed"`
+	// Failed is how many failed.
+	Failed int `json:"failed"`
 	// Waiting is how many are still being deleted, or wait for such objects. They are
 	// restored as soon as those are gone.
 	Waiting int `json:"waiting,omitempty"`
@@ -127,10 +149,10 @@ type RestoreStatus struct {
 	// Conflicts is how many were skipped because another object has the name.
 	Conflicts int `json:"conflicts,omitempty"`
 
-	// Cascade is the object's cascade, and LeftBehind how many other objects of it
-	// are still only in the archive. Set if one object is restored alone.
-	Cascade    string `json:"cascade,omitempty"`
-	LeftBehind int    `json:"leftBehind,omitempty"`
+	// Cascade is the object's cascade. Set if one object is restored alone.
+	Cascade string `json:"cascade,omitempty"`
+	// LeftBehind is how many other objects of that cascade are still only in the archive.
+	LeftBehind int `json:"leftBehind,omitempty"`
 
 	// Results are for each object. Of more than 5,000 objects, those that were created as they
 	// were are left out.
@@ -138,6 +160,8 @@ type RestoreStatus struct {
 }
 
 // Phase is the state of a Restore.
+//
+// +enum
 type Phase string
 
 // The phases. The last two are final.
@@ -152,6 +176,8 @@ const (
 func (p Phase) Ended() bool { return p == Complete || p == Incomplete }
 
 // RestoreList is a list of Restores, the newest first.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type RestoreList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -160,6 +186,8 @@ type RestoreList struct {
 }
 
 // Outcome is the result of a restore for one object.
+//
+// +enum
 type Outcome string
 
 // The outcomes. In a dry run they say what would happen.
@@ -176,17 +204,25 @@ const (
 
 // RestoreResult is the result for one object.
 type RestoreResult struct {
-	APIVersion string    `json:"apiVersion"`
-	Kind       string    `json:"kind"`
-	Namespace  string    `json:"namespace,omitempty"`
-	Name       string    `json:"name"`
-	UID        types.UID `json:"uid"`
+	// APIVersion is the object's.
+	APIVersion string `json:"apiVersion"`
+	// Kind is the object's.
+	Kind string `json:"kind"`
+	// Namespace is the object's.
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the object's.
+	Name string `json:"name"`
+	// UID is the uid that it had.
+	UID types.UID `json:"uid"`
 	// NewUID is the uid of the object as it exists now: the same, but for a kind whose
 	// restored objects are new ones.
-	NewUID   types.UID `json:"newUID,omitempty"`
-	Outcome  Outcome   `json:"outcome"`
-	Reason   string    `json:"reason,omitempty"`
-	Warnings []string  `json:"warnings,omitempty"`
+	NewUID types.UID `json:"newUID,omitempty"`
+	// Outcome is what became of it.
+	Outcome Outcome `json:"outcome"`
+	// Reason is why it was skipped or failed.
+	Reason string `json:"reason,omitempty"`
+	// Warnings are those of the create.
+	Warnings []string `json:"warnings,omitempty"`
 	// Changes is what differs from the object as it was when its deletion was asked for.
 	Changes []Change `json:"changes,omitempty"`
 	// ConflictsWith is the uid of the object that has the name now.
@@ -196,12 +232,14 @@ type RestoreResult struct {
 	Relinked int `json:"relinked,omitempty"`
 }
 
-// Change is a field that a restored object has with another value, as JSON. Was is empty if
-// the field is new, Is if it is gone.
+// Change is a field that a restored object has with another value.
 type Change struct {
+	// Field is the path of the field.
 	Field string `json:"field"`
-	Was   string `json:"was,omitempty"`
-	Is    string `json:"is,omitempty"`
+	// Was is the value before, as JSON. It is empty if the field is new.
+	Was string `json:"was,omitempty"`
+	// Is is the value now, as JSON. It is empty if the field is gone.
+	Is string `json:"is,omitempty"`
 }
 
 // String is a sentence.

@@ -1,20 +1,19 @@
 package v1
 
-import (
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // Cascade is one deletion as a unit: the object that a client deleted, and all that
 // left or has to leave with it. It is read from the archive and the objects; nothing
 // stores it. Its name is the id of the cascade, and it is in the namespace of its root.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type Cascade struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   CascadeSpec   `json:"spec"`
+	// Spec says what was deleted, when and by whom.
+	Spec CascadeSpec `json:"spec"`
+	// Status is how far the cascade is.
 	Status CascadeStatus `json:"status"`
 }
 
@@ -35,6 +34,8 @@ type CascadeSpec struct {
 }
 
 // CascadeState is what a cascade is doing.
+//
+// +enum
 type CascadeState string
 
 // The states of a cascade.
@@ -48,16 +49,17 @@ const (
 
 // CascadeStatus is how far the cascade is.
 type CascadeStatus struct {
+	// State is what the cascade is doing.
 	State CascadeState `json:"state"`
 	// Removed is how many objects it removed that are in the archive.
 	Removed int64 `json:"removed"`
 	// Remaining is how many objects are known that have to follow: those that are
 	// DELETING, and dependents that the collector will review next.
 	Remaining int64 `json:"remaining"`
-	// Restored is how many of the removed objects were restored. Bytes is the size of
-	// the removed objects; of more than 10,000, it may be half a minute old.
+	// Restored is how many of the removed objects were restored.
 	Restored int64 `json:"restored"`
-	Bytes    int64 `json:"bytes"`
+	// Bytes is the size of the removed objects; of more than 10,000, it may be half a minute old.
+	Bytes int64 `json:"bytes"`
 	// Purged is how many objects clients purged from the archive: they cannot be restored.
 	Purged int64 `json:"purged,omitempty"`
 	// ExpiresAt is when the cascade leaves the archive, whole. Absent: it has not ended.
@@ -65,38 +67,11 @@ type CascadeStatus struct {
 }
 
 // CascadeList is a list of cascades: those under way first, then the newest.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type CascadeList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []Cascade `json:"items"`
-}
-
-// DeepCopy makes an independent copy.
-func (c *Cascade) DeepCopy() *Cascade {
-	if c == nil {
-		return nil
-	}
-	out := *c
-	out.ObjectMeta = *c.ObjectMeta.DeepCopy()
-	out.Spec.StartedAt = *c.Spec.StartedAt.DeepCopy()
-	out.Spec.LastRemovedAt, out.Status.ExpiresAt = c.Spec.LastRemovedAt.DeepCopy(), c.Status.ExpiresAt.DeepCopy()
-	return &out
-}
-
-// DeepCopyObject is DeepCopy.
-func (c *Cascade) DeepCopyObject() runtime.Object { return c.DeepCopy() }
-
-// DeepCopyObject makes an independent copy.
-func (l *CascadeList) DeepCopyObject() runtime.Object {
-	if l == nil {
-		return nil
-	}
-	out := *l
-	out.ListMeta = *l.ListMeta.DeepCopy()
-	out.Items = slices.Clone(l.Items)
-	for i := range out.Items {
-		out.Items[i] = *l.Items[i].DeepCopy()
-	}
-	return &out
 }

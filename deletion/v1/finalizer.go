@@ -1,19 +1,19 @@
 package v1
 
-import (
-	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // FinalizerRemoval removes a finalizer from an object that is being deleted, in
-// place of the controller that should do so.
+// place of the controller that should do so, and keeps the reason in an Event. It is answered in
+// status and not stored.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type FinalizerRemoval struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   FinalizerRemovalSpec   `json:"spec"`
+	// Spec is what to remove, and why.
+	Spec FinalizerRemovalSpec `json:"spec"`
+	// Status is the result.
 	Status FinalizerRemovalStatus `json:"status,omitempty"`
 }
 
@@ -40,18 +40,4 @@ type FinalizerRemovalStatus struct {
 	Gone bool `json:"gone"`
 	// Finalizers are those that still hold the object.
 	Finalizers []string `json:"finalizers,omitempty"`
-}
-
-// DeepCopyObject implements runtime.Object.
-func (r *FinalizerRemoval) DeepCopyObject() runtime.Object { return r.DeepCopy() }
-
-// DeepCopy copies the request and everything in it.
-func (r *FinalizerRemoval) DeepCopy() *FinalizerRemoval {
-	if r == nil {
-		return nil
-	}
-	out := *r
-	out.ObjectMeta = *r.ObjectMeta.DeepCopy()
-	out.Status.Finalizers = slices.Clone(r.Status.Finalizers)
-	return &out
 }

@@ -8,30 +8,42 @@ import (
 // ObjectReference names an object: by uid, or by apiVersion, kind, name and, for
 // namespaced kinds, namespace. If both are given, both must match.
 type ObjectReference struct {
-	APIVersion string    `json:"apiVersion,omitempty"`
-	Kind       string    `json:"kind,omitempty"`
-	Namespace  string    `json:"namespace,omitempty"`
-	Name       string    `json:"name,omitempty"`
-	UID        types.UID `json:"uid,omitempty"`
+	// APIVersion is the group and version of the object's kind.
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind is the kind of the object.
+	Kind string `json:"kind,omitempty"`
+	// Namespace is the namespace of the object, if its kind is namespaced.
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the name of the object.
+	Name string `json:"name,omitempty"`
+	// UID is the uid of the object. It is enough alone.
+	UID types.UID `json:"uid,omitempty"`
 }
 
-// DeletionPreview asks what a delete would do.
+// DeletionPreview asks what a delete would do, and does nothing. The answer is in status;
+// nothing is stored.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type DeletionPreview struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DeletionPreviewSpec   `json:"spec"`
+	// Spec is the delete to preview.
+	Spec DeletionPreviewSpec `json:"spec"`
+	// Status is the answer.
 	Status DeletionPreviewStatus `json:"status,omitempty"`
 }
 
 // DeletionPreviewSpec is the delete to preview.
 type DeletionPreviewSpec struct {
+	// Object is the object to delete.
 	Object ObjectReference `json:"object"`
 
-	// PropagationPolicy and GracePeriodSeconds are those of the delete. The
-	// defaults are those of a delete.
-	PropagationPolicy  *metav1.DeletionPropagation `json:"propagationPolicy,omitempty"`
-	GracePeriodSeconds *int64                      `json:"gracePeriodSeconds,omitempty"`
+	// PropagationPolicy is that of the delete: Background, Foreground or Orphan. Its default is
+	// that of a delete.
+	PropagationPolicy *metav1.DeletionPropagation `json:"propagationPolicy,omitempty"`
+	// GracePeriodSeconds is that of the delete. Its default is that of a delete.
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
 
 	// CountsOnly leaves out the items.
 	CountsOnly bool `json:"countsOnly,omitempty"`
@@ -42,6 +54,8 @@ type DeletionPreviewSpec struct {
 }
 
 // Action is what a deletion means for one object.
+//
+// +enum
 type Action string
 
 // The actions. An object that a deletion does not touch has none.
@@ -65,6 +79,7 @@ const (
 type Item struct {
 	ObjectReference `json:",inline"`
 
+	// Action is what becomes of it.
 	Action Action `json:"action"`
 	// Reason says why, for people.
 	Reason string `json:"reason"`
@@ -86,20 +101,28 @@ const MaxOwners = 20
 
 // Owner is an owner of an Item, as the item's metadata names it.
 type Owner struct {
-	APIVersion string    `json:"apiVersion,omitempty"`
-	Kind       string    `json:"kind"`
-	Name       string    `json:"name"`
-	UID        types.UID `json:"uid"`
+	// APIVersion is the group and version of the owner's kind.
+	APIVersion string `json:"apiVersion,omitempty"`
+	// Kind is the kind of the owner.
+	Kind string `json:"kind"`
+	// Name is the name of the owner.
+	Name string `json:"name"`
+	// UID is the uid of the owner.
+	UID types.UID `json:"uid"`
 	// Blocked says that a foreground deletion of the owner waits for the item.
 	Blocked bool `json:"blocked,omitempty"`
 }
 
 // Count is how many objects of a kind have an action.
 type Count struct {
+	// APIVersion is the group and version of the kind.
 	APIVersion string `json:"apiVersion,omitempty"`
-	Kind       string `json:"kind"`
-	Action     Action `json:"action"`
-	Count      int64  `json:"count"`
+	// Kind is the kind.
+	Kind string `json:"kind"`
+	// Action is the action.
+	Action Action `json:"action"`
+	// Count is how many.
+	Count int64 `json:"count"`
 }
 
 // DeletionPreviewStatus is the answer.
@@ -117,18 +140,18 @@ type DeletionPreviewStatus struct {
 	// ResourceVersion is the database snapshot that the preview read.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 
-	// Total counts all objects that the deletion touches, the object itself
-	// included; Counts does so by kind and action.
-	Total  int64   `json:"total"`
+	// Total counts all objects that the deletion touches, the object itself included.
+	Total int64 `json:"total"`
+	// Counts is the total by kind and action.
 	Counts []Count `json:"counts,omitempty"`
-	// Blockers are the oldest objects with the action Block: look at them first.
-	// BlockersTotal says how many there are.
-	Blockers      []Item `json:"blockers,omitempty"`
-	BlockersTotal int64  `json:"blockersTotal,omitempty"`
+	// Blockers are the oldest 100 objects with the action Block: look at them first.
+	Blockers []Item `json:"blockers,omitempty"`
+	// BlockersTotal is how many objects block.
+	BlockersTotal int64 `json:"blockersTotal,omitempty"`
 
-	// Items are the objects of this page, the oldest first. Continue is the token
-	// of the next page; empty: this is the last one.
-	Items    []Item `json:"items,omitempty"`
+	// Items are the objects of this page, the oldest first.
+	Items []Item `json:"items,omitempty"`
+	// Continue is the token of the next page. It is empty on the last one.
 	Continue string `json:"continue,omitempty"`
 	// Hidden is how many items of this page are left out because the client may not get
 	// them. Total, Counts and BlockersTotal include them.
@@ -154,23 +177,31 @@ type Guard struct {
 	Holds bool `json:"holds"`
 }
 
-// DeletionReport asks why an object still exists.
+// DeletionReport asks why an object or namespace still exists. The answer is in status; nothing
+// is stored.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type DeletionReport struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   DeletionReportSpec   `json:"spec"`
+	// Spec names what to report on.
+	Spec DeletionReportSpec `json:"spec"`
+	// Status is the answer.
 	Status DeletionReportStatus `json:"status,omitempty"`
 }
 
 // DeletionReportSpec names an object, or a namespace.
 type DeletionReportSpec struct {
+	// Object is the object to report on.
 	Object ObjectReference `json:"object,omitempty"`
 	// Namespace is short for an Object that is the Namespace of this name.
 	Namespace string `json:"namespace,omitempty"`
 }
 
 // State is the lifecycle state of an object.
+//
+// +enum
 type State string
 
 // The states.
@@ -182,9 +213,12 @@ const (
 
 // DeletionReportStatus is the answer.
 type DeletionReportStatus struct {
+	// Object is the object that was found.
 	Object ObjectReference `json:"object"`
-	Exists bool            `json:"exists"`
-	State  State           `json:"state,omitempty"`
+	// Exists says whether it exists.
+	Exists bool `json:"exists"`
+	// State is where in its life it is.
+	State State `json:"state,omitempty"`
 	// ResourceVersion is the database snapshot that the report read.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	// Remaining counts what must be removed first: the object's dependents, the
@@ -245,8 +279,10 @@ const (
 
 // Reason is one reason why an object still exists.
 type Reason struct {
-	Type    ReasonType `json:"type"`
-	Message string     `json:"message"`
+	// Type is the type of the reason, such as Finalizer, BlockingDependents or Review.
+	Type ReasonType `json:"type"`
+	// Message is the reason, for people.
+	Message string `json:"message"`
 	// Object is the object of the reason, if it is another one.
 	Object *ObjectReference `json:"object,omitempty"`
 	// Manager is the field manager that set the finalizer, from managedFields.
@@ -254,6 +290,7 @@ type Reason struct {
 	// Since is when the reason began.
 	Since *metav1.Time `json:"since,omitempty"`
 	// Resolve is what to do about it.
-	Resolve  string   `json:"resolve,omitempty"`
+	Resolve string `json:"resolve,omitempty"`
+	// Children are the reasons of this reason.
 	Children []Reason `json:"children,omitempty"`
 }

@@ -1,11 +1,3 @@
-// Package v1 holds the API types of lifecycle.exeunt.dev/v1: the queries
-// DeletionPreview and DeletionReport, the read-only ArchivedObject, and the
-// commands Restore and FinalizerRemoval. Queries and commands are requests in the
-// form of an object: the client creates one, and the server answers in status. It stores
-// nothing but Restores, which it works on until they have ended.
-//
-// The package holds types and schemas only. The packages preview, report, archive
-// and finalizer beside it implement them.
 package v1
 
 import (

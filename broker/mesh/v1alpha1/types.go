@@ -3,9 +3,10 @@
 // only: no database, no HTTP.
 package v1alpha1
 
+//go:generate go run k8s.io/code-generator/cmd/deepcopy-gen@v0.37.2 --output-file zz_generated.deepcopy.go .
+
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -18,6 +19,9 @@ const Finalizer = "mesh.exeunt.dev/drain"
 
 // MeshNode is an enrolled node, and the peer that other nodes see. Its
 // namespace is its project. Enrolment creates it; deleting it drains the node.
+//
+// +k8s:deepcopy-gen=true
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type MeshNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -27,6 +31,8 @@ type MeshNode struct {
 }
 
 // MeshNodeSpec is what was agreed at enrolment. It never changes.
+//
+// +k8s:deepcopy-gen=true
 type MeshNodeSpec struct {
 	// TokenID is the bootstrap token that let the node in.
 	TokenID string `json:"tokenID"`
@@ -53,6 +59,8 @@ const (
 
 // MeshNodeStatus is the mesh's view of a node. It is written on changes, not at
 // every heartbeat.
+//
+// +k8s:deepcopy-gen=true
 type MeshNodeStatus struct {
 	Phase Phase `json:"phase"`
 	// LastSeen is the newest heartbeat when this status was written.
@@ -60,20 +68,4 @@ type MeshNodeStatus struct {
 	// DrainDeadline is when a draining node is removed without acknowledgement.
 	DrainDeadline *metav1.Time       `json:"drainDeadline,omitempty"`
 	Conditions    []metav1.Condition `json:"conditions,omitempty"`
-}
-
-// DeepCopyObject makes an independent copy.
-func (n *MeshNode) DeepCopyObject() runtime.Object {
-	if n == nil {
-		return nil
-	}
-	out := *n
-	out.ObjectMeta = *n.ObjectMeta.DeepCopy()
-	out.Status.LastSeen = *n.Status.LastSeen.DeepCopy()
-	out.Status.DrainDeadline = n.Status.DrainDeadline.DeepCopy()
-	out.Status.Conditions = make([]metav1.Condition, len(n.Status.Conditions))
-	for i := range n.Status.Conditions {
-		n.Status.Conditions[i].DeepCopyInto(&out.Status.Conditions[i])
-	}
-	return &out
 }
