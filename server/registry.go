@@ -77,7 +77,7 @@ func (s *registryServer) describe(p *part) {
 	}
 	p.status = func(ctx context.Context, all *Status) error {
 		status, err := s.garbage.Stats(ctx)
-		all.Registry = &Images{GivenBackBytes: status.GivenBack, UnlinkBytes: status.UnlinkBytes}
+		all.Registry = &Images{GivenBackBytes: status.Reclaimed, UnlinkBytes: status.UnlinkBytes}
 		return err
 	}
 	p.reload = func(c Config) {

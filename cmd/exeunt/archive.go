@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,19 +96,20 @@ func archivedPath(namespace string) string {
 	return archivePath + "/namespaces/" + namespace + "/archivedobjects"
 }
 
+// archivePage reads a page of the archive, the newest removal first.
+func archivePage(ctx context.Context, client rest.Interface, namespace, selector string, limit int, token string) (page v1.ArchivedObjectList, err error) {
+	err = send(ctx, client, request{method: http.MethodGet, path: archivedPath(namespace), parameters: map[string]string{
+		"limit": strconv.Itoa(limit), "fieldSelector": selector, "continue": token,
+	}}, &page)
+	return page, err
+}
+
 // each visits the objects that pass the filter, the newest removal first.
 func (f *archiveFilter) each(ctx context.Context, client rest.Interface, visit func(*v1.ArchivedObject) error) error {
 	now := time.Now()
 	for token := ""; ; {
-		request := client.Get().AbsPath(archivedPath(f.namespace)).Param("limit", "500")
-		if selector := f.selector(); selector != "" {
-			request = request.Param("fieldSelector", selector)
-		}
-		if token != "" {
-			request = request.Param("continue", token)
-		}
-		var page v1.ArchivedObjectList
-		if err := answer(request.Do(ctx), &page); err != nil {
+		page, err := archivePage(ctx, client, f.namespace, f.selector(), 500, token)
+		if err != nil {
 			return fmt.Errorf("list archive: %w", err)
 		}
 		for i := range page.Items {
@@ -136,9 +140,6 @@ func newArchiveList() *cobra.Command {
 		Example: `  exeunt archive list --since 1h
   exeunt archive list deployment/web -n shop -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			if err := f.narrow(args); err != nil {
 				return err
 			}
@@ -180,9 +181,6 @@ func newArchivePurge() *cobra.Command {
   exeunt archive purge --all`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			if f.empty() != all {
 				return errors.New("say what to purge, or --all for everything")
 			}
@@ -209,8 +207,7 @@ func printPurged(w io.Writer, o *output, gone []*v1.ArchivedObject, dryRun bool)
 		if dryRun {
 			verb = "would be purged"
 		}
-		_, err := fmt.Fprintf(w, "%s %s\n", counted(len(gone), "object"), verb)
-		return err
+		return writef(w, "%s %s\n", counted(len(gone), "object"), verb)
 	}
 	l := o.list(w, v1.GroupVersion.String(), "ArchivedObjectList", "")
 	for _, a := range gone {
@@ -233,25 +230,21 @@ func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun 
 	if err != nil || dryRun {
 		return found, err
 	}
-	gone := make([]bool, len(found))
+	gone := make([]*v1.ArchivedObject, len(found))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(16)
 	for i, o := range found {
 		group.Go(func() error {
 			err := client.Delete().AbsPath(archivedPath(o.Namespace) + "/" + o.Name).Do(ctx).Error()
-			if err != nil && !apierrors.IsNotFound(err) {
+			switch {
+			case err == nil:
+				gone[i] = o
+			case !apierrors.IsNotFound(err):
 				return fmt.Errorf("purge: %w", err)
 			}
-			gone[i] = err == nil
 			return nil
 		})
 	}
 	err = group.Wait()
-	var purged []*v1.ArchivedObject
-	for i, is := range gone {
-		if is {
-			purged = append(purged, found[i])
-		}
-	}
-	return purged, err
+	return slices.DeleteFunc(gone, func(o *v1.ArchivedObject) bool { return o == nil }), err
 }

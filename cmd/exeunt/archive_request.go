@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	about "github.com/exeunt/exeunt/deletion"
@@ -70,7 +69,7 @@ func auditFiles(log string) ([]string, error) {
 	return append([]string{log}, rotated...), nil
 }
 
-// findEvent returns the last event of a request in a file; nil: there is none.
+// findEvent returns the last event of a request in a file, or nil if the file has none.
 func findEvent(path, id string) (found json.RawMessage, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -101,25 +100,18 @@ func findEvent(path, id string) (found json.RawMessage, err error) {
 }
 
 // write prints the request for people, and below it the audit event as the log has it.
-func (r *removalRequest) write(out io.Writer) error {
-	lines := [][2]string{{"Request", r.RequestID}, {"User", r.RequestedBy}, {"Removed", r.RemovedAt.Format(time.RFC3339)}}
-	if r.Event != nil {
-		var e auditv1.Event
-		if err := json.Unmarshal(r.Event, &e); err != nil {
-			return fmt.Errorf("read audit event: %w", err)
-		}
-		lines = append(lines, [2]string{"Received", e.RequestReceivedTimestamp.UTC().Format(time.RFC3339)},
-			[2]string{"From", strings.Join(e.SourceIPs, ", ")}, [2]string{"Client", e.UserAgent}, [2]string{"Asked for", e.Verb + " " + e.RequestURI})
+func (r *removalRequest) write(p *printer) {
+	fields := [][2]string{{"Request", r.RequestID}, {"User", r.RequestedBy}, {"Removed", r.RemovedAt.Format(time.RFC3339)}}
+	if r.Event == nil {
+		writeFields(p, fields)
+		return
 	}
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, line := range lines {
-		if err := writef(w, "%s:\t%s\n", line[0], line[1]); err != nil {
-			return err
-		}
+	var e auditv1.Event
+	if err := json.Unmarshal(r.Event, &e); err != nil {
+		p.err = fmt.Errorf("read audit event: %w", err)
+		return
 	}
-	if err := w.Flush(); err != nil || r.Event == nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "%s\n", r.Event)
-	return err
+	writeFields(p, append(fields, [2]string{"Received", e.RequestReceivedTimestamp.UTC().Format(time.RFC3339)},
+		[2]string{"From", strings.Join(e.SourceIPs, ", ")}, [2]string{"Client", e.UserAgent}, [2]string{"Asked for", e.Verb + " " + e.RequestURI}))
+	fmt.Fprintf(p, "%s\n", r.Event)
 }

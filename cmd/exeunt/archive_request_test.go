@@ -42,8 +42,8 @@ func TestFindRequest(t *testing.T) {
 			continue
 		}
 		var out strings.Builder
-		if err := r.write(&out); err != nil || !strings.Contains(out.String(), "Request:    "+id+"\nUser:       jo\n") || !strings.Contains(out.String(), "From:       192.0.2.7\n") {
-			t.Errorf("printed %q, %v", out.String(), err)
+		if r.write(&printer{out: &out}); !strings.Contains(out.String(), "Request:    "+id+"\nUser:       jo\n") || !strings.Contains(out.String(), "From:       192.0.2.7\n") {
+			t.Errorf("printed %q", out.String())
 		}
 	}
 	for id, want := range map[string]string{"elsewhere": "do not have the request elsewhere", "": "the server did it by itself (jo)"} {

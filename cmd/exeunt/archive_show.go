@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	about "github.com/exeunt/exeunt/deletion"
@@ -35,9 +33,6 @@ with the server's audit log at hand, the event.`,
   exeunt archive show configmap/settings -n shop --request --audit-log /var/log/exeunt/audit.log`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			client, err := t.connect()
 			if err != nil {
 				return err
@@ -55,7 +50,7 @@ with the server's audit log at hand, the event.`,
 			}
 			return o.print(cmd.OutOrStdout(), document{
 				value: a, names: []string{objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name)},
-				text: func(w io.Writer) error { return writeArchived(w, a) },
+				text: func(p *printer) { writeArchived(p, a) },
 			})
 		},
 	}
@@ -96,48 +91,45 @@ func findArchived(ctx context.Context, client rest.Interface, t *target, argumen
 }
 
 func firstArchived(ctx context.Context, client rest.Interface, namespace, selector, argument string) (*v1.ArchivedObject, error) {
-	request := client.Get().AbsPath(archivedPath(namespace)).Param("limit", "1").Param("fieldSelector", selector)
-	var page v1.ArchivedObjectList
-	if err := answer(request.Do(ctx), &page); err != nil {
+	page, err := archivePage(ctx, client, namespace, selector, 1, "")
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("show archived object: %w", err)
+	case len(page.Items) > 0:
+		return &page.Items[0], nil
+	case namespace != "":
+		return nil, fmt.Errorf("the archive has no %s in namespace %s", about.Printable(argument), namespace)
 	}
-	if len(page.Items) == 0 {
-		where := ""
-		if namespace != "" {
-			where = " in namespace " + namespace
+	return nil, fmt.Errorf("the archive has no %s", about.Printable(argument))
+}
+
+// writeFields prints a line for each field that is not empty.
+func writeFields(p *printer, fields [][2]string) {
+	var rows [][]any
+	for _, f := range fields {
+		if f[1] != "" {
+			rows = append(rows, []any{f[0] + ":", f[1]})
 		}
-		return nil, fmt.Errorf("the archive has no %s%s", about.Printable(argument), where)
 	}
-	return &page.Items[0], nil
+	p.table(2, rows)
 }
 
 // writeArchived prints the archive row and, below it, the object.
-func writeArchived(out io.Writer, a *v1.ArchivedObject) error {
+func writeArchived(p *printer, a *v1.ArchivedObject) {
 	s := a.Spec
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	for _, line := range [][2]string{
+	writeFields(p, [][2]string{
 		{"Kind", s.Kind + " (" + s.APIVersion + ")"}, {"Namespace", s.Namespace}, {"Name", s.Name}, {"UID", string(s.UID)},
 		{"Removed", s.RemovedAt.UTC().Format(time.RFC3339) + ", " + duration.HumanDuration(time.Since(s.RemovedAt.Time)) + " ago"},
 		{"Expires", v1.Left(s.ExpiresAt)}, {"Requested by", s.RequestedBy}, {"Request", s.RequestID}, {"Actor", s.Actor}, {"Cascade", s.Cascade}, {"Size", counted(s.Size, "byte")},
-	} {
-		if line[1] == "" {
-			continue
-		}
-		if err := writef(w, "%s:\t%s\n", line[0], line[1]); err != nil {
-			return err
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
+	})
 	if a.Object == nil {
-		_, err := fmt.Fprintln(out, "Object:  not kept; it cannot be restored")
-		return err
+		p.line("Object:  not kept; it cannot be restored")
+		return
 	}
 	text, err := yaml.JSONToYAML(a.Object.Raw)
 	if err != nil {
-		return err
+		p.err = err
+		return
 	}
-	_, err = fmt.Fprintf(out, "Object:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  "))
-	return err
+	fmt.Fprintf(p, "Object:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  "))
 }

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/backup"
-	"github.com/exeunt/exeunt/server"
 )
 
 // The exit codes of backups, for cron.
@@ -56,12 +53,26 @@ func newBackup() *cobra.Command {
 	return withBackupCodes(cmd)
 }
 
-// addPlaces adds the flags that say where the data of a server is.
-func addPlaces(cmd *cobra.Command, s *backup.Server) {
+// addPlaces adds the flags that say where the data of a server is. A command that does not use
+// the registry's bytes has no storage.
+func addPlaces(cmd *cobra.Command, data, database, storage *string) {
 	f := cmd.Flags()
-	f.StringVar(&s.Data, "data", "./data", "the server's data directory")
-	f.StringVar(&s.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
-	f.StringVar(&s.Storage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+	f.StringVar(data, "data", "./data", "the server's data directory")
+	f.StringVar(database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
+	if storage != nil {
+		f.StringVar(storage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+	}
+}
+
+// withTarget runs a command on the directory or bucket of its argument.
+func withTarget(create bool, run func(*cobra.Command, *backup.Target) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		target, err := backup.OpenTarget(cmd.Context(), args[0], create)
+		if err != nil {
+			return err
+		}
+		return run(cmd, target)
+	}
 }
 
 func newBackupCreate() *cobra.Command {
@@ -88,21 +99,14 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 		Example: `  exeunt backup create /srv/backup --data /var/lib/exeunt
   exeunt backup create s3://backups/exeunt --config /etc/exeunt/exeunt.yaml --keep 14`,
 		Args: exactly(1, "the directory or bucket"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := format.check(); err != nil {
-				return err
-			}
+		RunE: withTarget(true, func(cmd *cobra.Command, target *backup.Target) error {
 			if config != "" {
 				if err := readPlaces(cmd, config, &s); err != nil {
 					return err
 				}
 			}
 			p := newStepLine(cmd)
-			o.Progress = p.step
-			target, err := backup.OpenTarget(cmd.Context(), args[0], true)
-			if err != nil {
-				return err
-			}
+			o.Progress = showBackup(p)
 			made, err := backup.Create(cmd.Context(), s, target, o)
 			p.clear()
 			if err != nil {
@@ -117,11 +121,14 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 			}
 			return errors.Join(err, format.print(cmd.OutOrStdout(), document{
 				value: madeBackup{made, pruned},
-				text:  func(w io.Writer) error { return errors.Join(writeMade(w, made), pruned.write(w)) },
+				text: func(p *printer) {
+					writeMade(p, made)
+					pruned.write(p)
+				},
 			}))
-		},
+		}),
 	}
-	addPlaces(cmd, &s)
+	addPlaces(cmd, &s.Data, &s.Database, &s.Storage)
 	f := cmd.Flags()
 	f.StringVar(&s.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys of Secrets (default encryption.yaml in the data directory)")
 	f.StringVar(&config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
@@ -133,14 +140,8 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 
 // readPlaces takes the settings of a server that flags have not set.
 func readPlaces(cmd *cobra.Command, file string, s *backup.Server) error {
-	var c server.Config
-	serve := newServe(func(_ context.Context, found server.Config) error {
-		c = found
-		return nil
-	})
-	serve.SilenceUsage, serve.SilenceErrors = true, true
-	serve.SetArgs([]string{"--" + configFlag, file})
-	if err := serve.ExecuteContext(cmd.Context()); err != nil {
+	c, err := readConfig(cmd.Context(), map[string]string{configFlag: file})
+	if err != nil {
 		return err
 	}
 	for flag, setting := range map[string]struct {
@@ -163,14 +164,12 @@ type madeBackup struct {
 	prunedBackups
 }
 
-func writeMade(w io.Writer, made backup.Result) error {
-	p := &printer{out: w}
+func writeMade(p *printer, made backup.Result) {
 	p.line("backup %s: %s, %s; copied %s, %s", made.ID, counted(made.Blobs, "blob"), humanBytes(made.Size()),
 		counted(made.Copied, "blob"), humanBytes(made.CopiedBytes))
 	if made.Removed > 0 {
 		p.line("removed %s that no backup needs", humanBytes(made.Removed))
 	}
-	return p.err
 }
 
 func newBackupList() *cobra.Command {
@@ -181,14 +180,7 @@ func newBackupList() *cobra.Command {
 		Long:    "List the backups in a directory or bucket, oldest first. Interrupted backups are not listed.",
 		Example: "  exeunt backup list /srv/backup",
 		Args:    exactly(1, "the directory or bucket"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := format.check(); err != nil {
-				return err
-			}
-			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
-			if err != nil {
-				return err
-			}
+		RunE: withTarget(false, func(cmd *cobra.Command, target *backup.Target) error {
 			list, err := target.List(cmd.Context())
 			if err != nil {
 				return err
@@ -200,7 +192,7 @@ func newBackupList() *cobra.Command {
 				}
 			}
 			return l.end("no backups")
-		},
+		}),
 	}
 	format.addFlag(cmd, "name")
 	return cmd
@@ -217,14 +209,7 @@ func newBackupVerify() *cobra.Command {
 their checksums. Each line of the output names bytes that are missing or damaged.`,
 		Example: "  exeunt backup verify /srv/backup\n  exeunt backup verify /srv/backup --backup 20261117T020000Z-k3xqa7mf",
 		Args:    exactly(1, "the directory or bucket"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := format.check(); err != nil {
-				return err
-			}
-			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
-			if err != nil {
-				return err
-			}
+		RunE: withTarget(false, func(cmd *cobra.Command, target *backup.Target) error {
 			list, err := target.List(cmd.Context())
 			if err == nil && id != "" {
 				var one backup.Manifest
@@ -235,7 +220,7 @@ their checksums. Each line of the output names bytes that are missing or damaged
 				return err
 			}
 			return verifyBackups(cmd, target, list, quick, format)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of one backup (default: all)")
 	cmd.Flags().BoolVar(&quick, "quick", false, "compare sizes, and do not read the bytes")
@@ -259,7 +244,7 @@ func verifyBackups(cmd *cobra.Command, target *backup.Target, list []backup.Mani
 	damaged, results := 0, []verifiedBackup{}
 	for _, m := range list {
 		result := verifiedBackup{m.ID, m.Blobs, m.Size(), []string{}}
-		err := target.Verify(cmd.Context(), m, quick, func(err error) { result.Findings = append(result.Findings, err.Error()) }, p.step)
+		err := target.Verify(cmd.Context(), m, quick, func(err error) { result.Findings = append(result.Findings, err.Error()) }, showBackup(p))
 		p.clear()
 		if err != nil {
 			return err
@@ -269,15 +254,14 @@ func verifyBackups(cmd *cobra.Command, target *backup.Target, list []backup.Mani
 		}
 		results = append(results, result)
 	}
-	err := format.print(cmd.OutOrStdout(), document{value: results, text: func(w io.Writer) error { return writeVerified(w, results) }})
+	err := format.print(cmd.OutOrStdout(), document{value: results, text: func(p *printer) { writeVerified(p, results) }})
 	if damaged > 0 {
 		err = errors.Join(err, fmt.Errorf("%s of %d: %w", counted(damaged, "backup"), len(list), backup.ErrDamaged))
 	}
 	return err
 }
 
-func writeVerified(w io.Writer, results []verifiedBackup) error {
-	p := &printer{out: w}
+func writeVerified(p *printer, results []verifiedBackup) {
 	for _, r := range results {
 		for _, finding := range r.Findings {
 			p.line("%s: %s", r.ID, finding)
@@ -286,7 +270,6 @@ func writeVerified(w io.Writer, results []verifiedBackup) error {
 			p.line("%s: whole, %s, %s", r.ID, counted(r.Blobs, "blob"), humanBytes(r.Bytes))
 		}
 	}
-	return p.err
 }
 
 func newBackupPrune() *cobra.Command {
@@ -302,15 +285,10 @@ func newBackupPrune() *cobra.Command {
 			if keep < 1 {
 				return codedError{errors.New("--keep N: say how many backups stay, at least 1"), exitUsage}
 			}
-			if err := format.check(); err != nil {
-				return err
-			}
-			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
-			if err != nil {
-				return err
-			}
-			pruned, err := prune(cmd, target, keep)
-			return errors.Join(err, format.print(cmd.OutOrStdout(), document{value: pruned, text: pruned.write}))
+			return withTarget(false, func(cmd *cobra.Command, target *backup.Target) error {
+				pruned, err := prune(cmd, target, keep)
+				return errors.Join(err, format.print(cmd.OutOrStdout(), document{value: pruned, text: pruned.write}))
+			})(cmd, args)
 		},
 	}
 	cmd.Flags().IntVar(&keep, "keep", 0, "how many backups stay: the newest `N`")
@@ -336,48 +314,22 @@ func prune(cmd *cobra.Command, target *backup.Target, keep int) (prunedBackups, 
 	return p, err
 }
 
-func (r prunedBackups) write(w io.Writer) error {
-	p := &printer{out: w}
+func (r prunedBackups) write(p *printer) {
 	for _, id := range r.Pruned {
 		p.line("removed backup %s", id)
 	}
-	return p.err
 }
 
-// stepLine is a line on a terminal that is overwritten.
-type stepLine struct {
-	out    io.Writer
-	silent bool
-	last   time.Time
-}
-
-func newStepLine(cmd *cobra.Command) *stepLine {
-	return &stepLine{out: cmd.ErrOrStderr(), silent: terminalWidth(cmd.ErrOrStderr()) == 0}
-}
-
-func (s *stepLine) step(p backup.Progress) { s.show(describeProgress(p)) }
-
-func (s *stepLine) show(text string) {
-	if s.silent || time.Since(s.last) < 200*time.Millisecond {
-		return
-	}
-	s.last = time.Now()
-	fmt.Fprintf(s.out, "\r\x1b[K%s", text)
-}
-
-func describeProgress(p backup.Progress) string {
-	text := p.Step
-	if p.Total > 0 {
-		text += fmt.Sprintf(": %d of %s", p.Done, counted(p.Total, "blob"))
-	}
-	if p.Bytes > 0 {
-		text += ", " + humanBytes(p.Bytes)
-	}
-	return text
-}
-
-func (s *stepLine) clear() {
-	if !s.silent && !s.last.IsZero() {
-		fmt.Fprint(s.out, "\r\x1b[K")
+// showBackup shows the progress of a backup on a line.
+func showBackup(line *stepLine) func(backup.Progress) {
+	return func(p backup.Progress) {
+		text := p.Step
+		if p.Total > 0 {
+			text += fmt.Sprintf(": %d of %s", p.Done, counted(p.Total, "blob"))
+		}
+		if p.Bytes > 0 {
+			text += ", " + humanBytes(p.Bytes)
+		}
+		line.show(text)
 	}
 }

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,39 +11,13 @@ import (
 	"github.com/exeunt/exeunt/bench"
 )
 
-// workloads are the arguments of bench, in the order in which "all" runs them.
-var workloads = []struct {
-	name string
-	run  func(context.Context, bench.Config) (bench.Result, error)
-}{
-	{"create", bench.RunCreate},
-	{"get", bench.RunGet},
-	{"list", bench.RunList},
-	{"page", bench.RunPage},
-	{"watch", bench.RunWatch},
-	{"update", bench.RunUpdate},
-	{"patch", bench.RunPatch},
-	{"delete", bench.RunDelete},
-	{"finalize", bench.RunFinalize},
-	{"collection", bench.RunCollection},
-	{"cascade", bench.RunCascade},
-}
-
-func workloadNames() []string {
-	var names []string
-	for _, w := range workloads {
-		names = append(names, w.name)
-	}
-	return names
-}
-
 func newBench() *cobra.Command {
 	var t target
 	var c bench.Config
 	var o output
 	var asJSON, keep bool
 	cmd := &cobra.Command{
-		Use:   "bench [" + strings.Join(workloadNames(), "|") + "|all] | bench start -- COMMAND [ARGUMENT...]",
+		Use:   "bench [" + strings.Join(bench.Workloads(), "|") + "|all] | bench start -- COMMAND [ARGUMENT...]",
 		Short: "Put load on a Kubernetes API server and measure it",
 		Long: `Put load on any Kubernetes API server and measure it. Without a workload, all
 run one after the other.
@@ -75,10 +46,7 @@ event did not arrive.`,
 			if asJSON {
 				o.format = "json"
 			}
-			if err := o.check(); err != nil {
-				return err
-			}
-			results, err := runBench(cmd, &t, &c, args, keep)
+			results, err := runBench(cmd.Context(), &t, c, args, keep)
 			if len(results) > 0 {
 				err = errors.Join(err, printResults(cmd, &o, results))
 			}
@@ -105,73 +73,31 @@ event did not arrive.`,
 	f.BoolVar(&asJSON, "json", false, "the same as -o json")
 	o.addFlag(cmd)
 	f.BoolVar(&keep, "keep", false, "leave the namespace and its objects")
-	cmd.ValidArgs = append(workloadNames(), "all", "start")
+	cmd.ValidArgs = append(bench.Workloads(), "all", "start")
 	cmd.AddCommand(newBenchRegistry())
 	return cmd
 }
 
 func printResults(cmd *cobra.Command, o *output, results []bench.Result) error {
-	return o.print(cmd.OutOrStdout(), document{value: results, text: func(w io.Writer) error { return bench.WriteTable(w, results) }})
+	return o.print(cmd.OutOrStdout(), document{value: results, text: func(p *printer) { p.err = bench.WriteTable(p, results) }})
 }
 
-// runBench runs the workloads that the arguments name. If one fails, runBench
-// returns the results of those before it and the error.
-func runBench(cmd *cobra.Command, t *target, c *bench.Config, args []string, keep bool) (results []bench.Result, err error) {
-	ctx := cmd.Context()
+// runBench runs what the arguments name.
+func runBench(ctx context.Context, t *target, c bench.Config, args []string, keep bool) (results []bench.Result, err error) {
 	c.Kubeconfig = t.kubeconfig
 	if len(args) > 0 && args[0] == "start" {
 		c.Command = args[1:]
-		r, err := bench.RunStart(ctx, *c)
+		r, err := bench.RunStart(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		return []bench.Result{r}, nil
 	}
-	selected, err := selectWorkloads(args)
-	if err != nil {
+	if err := bench.Check(args); err != nil {
 		return nil, err
 	}
 	if c.REST, err = t.restConfig(); err != nil {
 		return nil, err
 	}
-	if !keep {
-		defer func() {
-			// Also after Ctrl-C: a run removes what it created.
-			err = errors.Join(err, bench.Cleanup(context.WithoutCancel(ctx), *c))
-		}()
-	}
-	for _, i := range selected {
-		r, err := workloads[i].run(ctx, *c)
-		if err != nil {
-			return results, fmt.Errorf("%s: %w", workloads[i].name, err)
-		}
-		results = append(results, r)
-		switch workloads[i].name {
-		case "create":
-			c.Seeded = r.Err() == nil
-		case "delete", "collection":
-			c.Seeded = false
-		}
-	}
-	return results, nil
-}
-
-// selectWorkloads returns the indexes in workloads of the arguments.
-func selectWorkloads(args []string) ([]int, error) {
-	var chosen []int
-	for i, w := range workloads {
-		if len(args) == 0 || slices.Contains(args, "all") || slices.Contains(args, w.name) {
-			chosen = append(chosen, i)
-		}
-	}
-	for _, arg := range args {
-		known := arg == "all"
-		for _, w := range workloads {
-			known = known || arg == w.name
-		}
-		if !known {
-			return nil, fmt.Errorf("no workload %q: want %s, all or start", arg, strings.Join(workloadNames(), ", "))
-		}
-	}
-	return chosen, nil
+	return bench.Run(ctx, c, args, keep)
 }

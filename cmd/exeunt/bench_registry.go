@@ -38,9 +38,6 @@ one of these flags says what becomes of it:
 			if asJSON {
 				o.format = "json"
 			}
-			if err := o.check(); err != nil {
-				return err
-			}
 			c.URL = args[0]
 			switch {
 			case t.kubeconfig != "" || t.context != "":

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"strings"
 
@@ -187,12 +187,5 @@ func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(
 
 // ask posts a question and decodes the answer into the same object.
 func (c *client) ask(ctx context.Context, resource string, question any) error {
-	body, err := json.Marshal(question)
-	if err != nil {
-		return err
-	}
-	path := "/apis/" + v1.GroupVersion.String() + "/" + resource
-	result := c.rest.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
-		SetHeader("Accept", "application/json").Body(body).Do(ctx)
-	return answer(result, question)
+	return send(ctx, c.rest, request{method: http.MethodPost, path: archivePath + "/" + resource, body: question}, question)
 }

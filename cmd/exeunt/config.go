@@ -1,10 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/server"
@@ -27,36 +23,24 @@ start would refuse it. With -o json the result is every setting, its value and i
 		Example: `  exeunt config check /etc/exeunt/exeunt.yaml`,
 		Args:    exactly(1, "the file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
+			c, err := readConfig(cmd.Context(), map[string]string{configFlag: args[0]})
+			if err == nil {
+				err = server.Check(c)
 			}
-			settings, err := checkSettings(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return o.print(cmd.OutOrStdout(), document{value: settings, text: func(w io.Writer) error {
+			return o.print(cmd.OutOrStdout(), document{value: c.Settings, text: func(p *printer) {
 				set := 0
-				for _, s := range settings {
+				for _, s := range c.Settings {
 					if s.Source != "default" && s.Name != configFlag {
 						set++
 					}
 				}
-				_, err := fmt.Fprintf(w, "%s is valid: %s\n", args[0], counted(set, "setting"))
-				return err
+				p.line("%s is valid: %s", args[0], counted(set, "setting"))
 			}})
 		},
 	}
 	o.addFlag(cmd)
 	return cmd
-}
-
-// checkSettings returns what would be in force if the server started with a file.
-func checkSettings(ctx context.Context, file string) (settings []server.Setting, err error) {
-	serve := newServe(func(_ context.Context, c server.Config) error {
-		settings = c.Settings
-		return server.Check(c)
-	})
-	serve.SilenceUsage, serve.SilenceErrors = true, true
-	serve.SetArgs([]string{"--" + configFlag, file})
-	return settings, serve.ExecuteContext(ctx)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -167,6 +168,42 @@ func (t *target) currentNamespace() (string, error) {
 		return "", fmt.Errorf("read kubeconfig %s: %w", l.file, err)
 	}
 	return namespace, nil
+}
+
+// request is a request to a path of the server.
+type request struct {
+	method, path string
+	parameters   map[string]string
+	body         any                 // is sent as JSON; nil is none
+	warnings     rest.WarningHandler // gets the server's warnings; nil prints them
+}
+
+// do connects to the server, sends a request and decodes the response.
+func (t *target) do(ctx context.Context, q request, into any) error {
+	server, err := t.connect()
+	if err != nil {
+		return err
+	}
+	return send(ctx, server, q, into)
+}
+
+// send sends a request and decodes the response.
+func send(ctx context.Context, server rest.Interface, q request, into any) error {
+	r := server.Verb(q.method).AbsPath(q.path)
+	if q.warnings != nil {
+		r = r.WarningHandler(q.warnings)
+	}
+	for name, value := range q.parameters {
+		r = r.Param(name, value)
+	}
+	if q.body != nil {
+		body, err := json.Marshal(q.body)
+		if err != nil {
+			return err
+		}
+		r = r.SetHeader("Content-Type", "application/json").Body(body)
+	}
+	return answer(r.Do(ctx), into)
 }
 
 // answer decodes the response. The error of a refused request has the message of

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"os/exec"
 	"runtime"
@@ -32,9 +31,6 @@ system:exeunt-console, or any that may post to /exeunt/console/links.
 The server's certificate is its own: the browser asks whether to trust it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			server, err := t.connect()
 			if err != nil {
 				return err
@@ -54,10 +50,7 @@ The server's certificate is its own: the browser asks whether to trust it.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "no browser could be opened (%v): open the link yourself\n", err)
 				}
 			}
-			return o.print(cmd.OutOrStdout(), document{value: consoleLink{url}, names: []string{url}, text: func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, url)
-				return err
-			}})
+			return o.print(cmd.OutOrStdout(), document{value: consoleLink{url}, names: []string{url}, text: func(p *printer) { p.line("%s", url) }})
 		},
 	}
 	cmd.Flags().BoolVar(&open, "open", false, "open the link in the browser of this machine")

@@ -15,7 +15,7 @@ import (
 // a pipe or a variable, and with the path or the plugin's name in front.
 var documented = regexp.MustCompile("(?:^|[`|;&] *|\\$ |-- |sudo |exec \\S+ )(?:[A-Z_]+=\\S+ )*(?:(?:bin/|/usr/bin/)?exeunt|kubectl exeunt) ([a-z].*)")
 
-// TestDocsCommandsExist: each command of ours in README, docs and deploy exists, with every
+// TestDocsCommandsExist: each command of ours in README, docs and packaging exists, with every
 // flag that it is given. Text in `code` counts like a line of a block.
 func TestDocsCommandsExist(t *testing.T) {
 	t.Parallel()

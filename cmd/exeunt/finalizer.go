@@ -39,9 +39,6 @@ outlives the object, and in its log. "exeunt why" shows what holds an object.`,
 		Example: `  exeunt finalizer remove configmap/web-state backup.example.com/snapshot -n shop \
     --reason "the backup operator was uninstalled"`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			s, finalizer, err := finalizerArguments(args)
 			if err != nil {
 				return err
@@ -77,8 +74,8 @@ func removeFinalizer(ctx context.Context, c *client, spec v1.FinalizerRemovalSpe
 		return err
 	}
 	about := r.Status.Object
-	return o.print(w, document{value: r, names: []string{objectName(about.APIVersion, about.Kind, about.Name)}, text: func(w io.Writer) error {
-		return writef(w, "%s\n", removalText(r))
+	return o.print(w, document{value: r, names: []string{objectName(about.APIVersion, about.Kind, about.Name)}, text: func(p *printer) {
+		p.line("%s", removalText(r))
 	}})
 }
 

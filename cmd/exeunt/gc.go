@@ -1,41 +1,18 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/gc"
 )
 
 // collection is the answer of /exeunt/gc.
 type collection struct {
-	Paused   bool       `json:"paused"`
-	Reason   string     `json:"reason,omitempty"`
-	Depth    int        `json:"depth"`
-	Overdue  int        `json:"overdue"`
-	Claimed  int        `json:"claimed"`
-	Failing  int        `json:"failing"`
-	Asking   int        `json:"asking"` // deletes that wait for webhooks or policies
-	Refused  int        `json:"refused"`
-	Oldest   *time.Time `json:"oldest,omitempty"`
-	Found    *int       `json:"found,omitempty"` // by a scan
-	Failures []failure  `json:"failures,omitempty"`
-}
-
-// failure is a review that failed last time.
-type failure struct {
-	UID       string    `json:"uid"`
-	Kind      string    `json:"kind,omitempty"`
-	Namespace string    `json:"namespace,omitempty"`
-	Name      string    `json:"name,omitempty"`
-	Event     string    `json:"event"`
-	Error     string    `json:"error"`
-	Attempts  int       `json:"attempts"`
-	Next      time.Time `json:"next"`
+	gc.Status
+	Found *int `json:"found,omitempty"` // by a scan
 }
 
 func newGC() *cobra.Command {
@@ -57,71 +34,28 @@ Every replica obeys a pause within a second. It survives restarts and lasts unti
 }
 
 func newGCVerb(name, short, method, path string) *cobra.Command {
-	var g gcCommand
-	cmd := &cobra.Command{
-		Use: name, Short: short, Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.run(cmd.Context(), cmd.OutOrStdout(), method, path, nil)
-		},
-	}
-	g.addFlags(cmd)
-	return cmd
+	var q question
+	return q.command(&cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}, func([]string) (request, error) {
+		return request{method: method, path: gc.Path + path}, nil
+	}, decoded((*collection).write))
 }
 
 func newGCPause() *cobra.Command {
-	var g gcCommand
+	var q question
 	var reason string
-	cmd := &cobra.Command{
+	cmd := q.command(&cobra.Command{
 		Use: "pause", Short: "Pause the collector on every replica", Args: cobra.NoArgs,
 		Example: `  exeunt gc pause --reason "restoring what the release deleted"`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.run(cmd.Context(), cmd.OutOrStdout(), http.MethodPost, "/pause", map[string]string{"reason": reason})
-		},
-	}
-	g.addFlags(cmd)
+	}, func([]string) (request, error) {
+		return request{method: http.MethodPost, path: gc.Path + "/pause", parameters: map[string]string{"reason": reason}}, nil
+	}, decoded((*collection).write))
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, which \"gc status\" shows")
 	return cmd
 }
 
-// gcCommand has the flags that the subcommands share.
-type gcCommand struct {
-	target
-	output
-}
-
-func (g *gcCommand) addFlags(cmd *cobra.Command) {
-	g.addServerFlags(cmd)
-	g.addFlag(cmd)
-}
-
-func (g *gcCommand) run(ctx context.Context, out io.Writer, method, path string, parameters map[string]string) error {
-	if err := g.check(); err != nil {
-		return err
-	}
-	server, err := g.connect()
-	if err != nil {
-		return err
-	}
-	request := server.Verb(method).AbsPath("/exeunt/gc" + path)
-	for name, value := range parameters {
-		request = request.Param(name, value)
-	}
-	var raw json.RawMessage
-	if err := answer(request.Do(ctx), &raw); err != nil {
-		return err
-	}
-	return g.print(out, document{value: raw, text: func(w io.Writer) error {
-		var c collection
-		if err := json.Unmarshal(raw, &c); err != nil {
-			return fmt.Errorf("read the server's answer: %w", err)
-		}
-		return c.write(w, time.Now())
-	}})
-}
-
 // write prints the status for people, problems first.
-func (c *collection) write(out io.Writer, now time.Time) error {
-	p := &printer{out: out}
+func (c *collection) write(p *printer) {
+	now := time.Now()
 	switch {
 	case c.Paused && c.Reason != "":
 		p.line("PAUSED: %s", c.Reason)
@@ -153,5 +87,4 @@ func (c *collection) write(out io.Writer, now time.Time) error {
 	if c.Paused {
 		p.line("\nresume with: exeunt gc resume")
 	}
-	return p.err
 }

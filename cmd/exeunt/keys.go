@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,16 +40,12 @@ Secrets in a backup cannot be read.`,
   kubectl create secret generic exeunt-keys --from-file ./keys`,
 		Args: exactly(1, "the directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			if err := createKeys(args[0], time.Now()); err != nil {
 				return err
 			}
 			made := keyFiles{Directory: args[0], Files: []string{"ca.crt", "ca.key", encryptionFile}}
-			return o.print(cmd.OutOrStdout(), document{value: made, text: func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, "%s has %s: keep a copy, apart from the database\n", made.Directory, strings.Join(made.Files, ", "))
-				return err
+			return o.print(cmd.OutOrStdout(), document{value: made, text: func(p *printer) {
+				p.line("%s has %s: keep a copy, apart from the database", made.Directory, strings.Join(made.Files, ", "))
 			}})
 		},
 	}

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,14 +26,11 @@ kubeconfig or certificate in this time. Then --finish ends the trust in the old 
   systemctl restart exeunt`,
 		Args: exactly(1, "the directory with ca.crt and ca.key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			result := rotated{Directory: args[0], Finished: finish}
-			text := "%s has a new authority; restart the servers that use it. Both authorities are trusted until: exeunt keys rotate %[1]s --finish\n"
+			text := "%s has a new authority; restart the servers that use it. Both authorities are trusted until: exeunt keys rotate %[1]s --finish"
 			var err error
 			if finish {
-				text = "%s has one authority; restart the servers that use it, and the old one is no longer trusted\n"
+				text = "%s has one authority; restart the servers that use it, and the old one is no longer trusted"
 				err = access.FinishRotation(args[0])
 			} else {
 				err = access.RotateAuthority(args[0], time.Now())
@@ -43,10 +38,7 @@ kubeconfig or certificate in this time. Then --finish ends the trust in the old 
 			if err != nil {
 				return err
 			}
-			return o.print(cmd.OutOrStdout(), document{value: result, text: func(w io.Writer) error {
-				_, err := fmt.Fprintf(w, text, result.Directory)
-				return err
-			}})
+			return o.print(cmd.OutOrStdout(), document{value: result, text: func(p *printer) { p.line(text, result.Directory) }})
 		},
 	}
 	cmd.Flags().BoolVar(&finish, "finish", false, "end the trust in the old authority")

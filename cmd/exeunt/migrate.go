@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 
@@ -35,19 +34,14 @@ type migration struct {
 }
 
 func (m *migration) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&m.place.Data, "data", "./data", "the server's data directory")
-	f.StringVar(&m.place.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
-	f.StringVar(&m.config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
+	addPlaces(cmd, &m.place.Data, &m.place.Database, nil)
+	cmd.Flags().StringVar(&m.config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
 	m.format.addFlag(cmd)
 }
 
 // run opens the database as it is, calls change, which may be nil, and prints the steps.
 // alone keeps servers from the data directory meanwhile.
 func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.Context, db *sqldb.DB) error) (err error) {
-	if err := m.format.check(); err != nil {
-		return err
-	}
 	if m.config != "" {
 		if err := readPlaces(cmd, m.config, &m.place); err != nil {
 			return err
@@ -80,11 +74,10 @@ func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.
 	if err != nil {
 		return err
 	}
-	return m.format.print(cmd.OutOrStdout(), document{value: steps, text: func(w io.Writer) error { return writeSteps(w, steps) }})
+	return m.format.print(cmd.OutOrStdout(), document{value: steps, text: func(p *printer) { writeSteps(p, steps) }})
 }
 
-func writeSteps(w io.Writer, steps []sqldb.Step) error {
-	p := &printer{out: w}
+func writeSteps(p *printer, steps []sqldb.Step) {
 	for _, s := range steps {
 		state, back := "done", "no way back"
 		if !s.Done {
@@ -98,7 +91,6 @@ func writeSteps(w io.Writer, steps []sqldb.Step) error {
 		}
 		p.line("%04d %-16s %-8s %s", s.Number, s.Name, state, back)
 	}
-	return p.err
 }
 
 func newMigrateStatus() *cobra.Command {

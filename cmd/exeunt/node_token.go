@@ -1,18 +1,15 @@
 package main
 
 import (
-	"crypto/x509"
-	"encoding/json"
-	"encoding/pem"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/exeunt/exeunt/broker/mesh/agent"
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
@@ -40,23 +37,13 @@ func newTokenCreate() *cobra.Command {
 		Example: `  exeunt node token create -n shop --ttl 30m
   exeunt node token create -n shop | ssh machine sh`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			project, err := t.currentNamespace()
 			if err != nil {
 				return err
 			}
-			server, err := t.connect()
-			if err != nil {
-				return err
-			}
-			body, err := json.Marshal(v1alpha1.TokenRequest{Project: project, TTLSeconds: int64(ttl / time.Second)})
-			if err != nil {
-				return err
-			}
+			wanted := v1alpha1.TokenRequest{Project: project, TTLSeconds: int64(ttl / time.Second)}
 			var made v1alpha1.Token
-			if err := answer(server.Verb(http.MethodPost).AbsPath(v1alpha1.TokensPath).Body(body).Do(cmd.Context()), &made); err != nil {
+			if err := t.do(cmd.Context(), request{method: http.MethodPost, path: v1alpha1.TokensPath, body: wanted}, &made); err != nil {
 				return err
 			}
 			return t.printToken(cmd.OutOrStdout(), cmd.ErrOrStderr(), made, &o)
@@ -88,19 +75,11 @@ func (t *target) printToken(out, notes io.Writer, made v1alpha1.Token, o *output
 // authorityFlag returns the flag with which a node trusts the CA of a kubeconfig;
 // empty if the kubeconfig has none and the system's CAs apply.
 func authorityFlag(config *rest.Config) string {
-	data := config.CAData
-	if len(data) == 0 && config.CAFile != "" {
-		data, _ = os.ReadFile(config.CAFile) // it was just used to connect
-	}
-	block, _ := pem.Decode(data)
-	if block == nil {
-		return ""
-	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	authorities, err := cert.ParseCertsPEM(authorityOf(config))
 	if err != nil {
 		return ""
 	}
-	return " --ca-hash " + agent.Fingerprint(cert)
+	return " --ca-hash " + agent.Fingerprint(authorities[0])
 }
 
 func newTokenList() *cobra.Command {
@@ -110,23 +89,16 @@ func newTokenList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List tokens, with their state and node", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			server, err := t.connect()
-			if err != nil {
-				return err
-			}
-			request := server.Verb(http.MethodGet).AbsPath(v1alpha1.TokensPath)
+			ask := request{method: http.MethodGet, path: v1alpha1.TokensPath}
 			if !all {
 				project, err := t.currentNamespace()
 				if err != nil {
 					return err
 				}
-				request = request.Param("project", project)
+				ask.parameters = map[string]string{"project": project}
 			}
 			var list v1alpha1.TokenList
-			if err := answer(request.Do(cmd.Context()), &list); err != nil {
+			if err := t.do(cmd.Context(), ask, &list); err != nil {
 				return err
 			}
 			return o.print(cmd.OutOrStdout(), listedTokens(list))
@@ -141,35 +113,27 @@ func newTokenList() *cobra.Command {
 
 // listedTokens is the list in every form. The names are ids, for "revoke".
 func listedTokens(list v1alpha1.TokenList) document {
-	d := document{value: list, text: func(w io.Writer) error { return printTokens(w, list, time.Now()) }}
+	d := document{value: list, text: func(p *printer) { printTokens(p, list, time.Now()) }}
 	for _, t := range list.Items {
 		d.names = append(d.names, t.ID)
 	}
 	return d
 }
 
-func printTokens(out io.Writer, list v1alpha1.TokenList, now time.Time) error {
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+func printTokens(p *printer, list v1alpha1.TokenList, now time.Time) {
 	if len(list.Items) == 0 {
-		_, err := fmt.Fprintln(out, "no tokens; create one with: exeunt node token create")
-		return err
+		p.line("no tokens; create one with: exeunt node token create")
+		return
 	}
-	fmt.Fprintln(w, "ID\tPROJECT\tSTATE\tNODE\tEXPIRES\tMADE BY\tLEFT")
+	rows := [][]any{{"ID", "PROJECT", "STATE", "NODE", "EXPIRES", "MADE BY", "LEFT"}}
 	for _, t := range list.Items {
 		expires := "-"
 		if t.State == "issued" {
 			expires = "in " + t.ExpiresAt.Sub(now).Round(time.Second).String()
 		}
-		writef(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.ID, t.Project, t.State, dash(t.Node), expires, dash(t.CreatedBy), dash(t.LeftHow))
+		rows = append(rows, []any{t.ID, t.Project, t.State, cmp.Or(t.Node, "-"), expires, cmp.Or(t.CreatedBy, "-"), cmp.Or(t.LeftHow, "-")})
 	}
-	return w.Flush()
-}
-
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
+	p.table(3, rows)
 }
 
 func newTokenRevoke() *cobra.Command {
@@ -180,22 +144,15 @@ func newTokenRevoke() *cobra.Command {
 		Long: `Revoke an unused token. The id is the part of the token between the underscores.
 A used token cannot be revoked: to remove its node, delete the MeshNode.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			server, err := t.connect()
-			if err != nil {
-				return err
-			}
 			var now v1alpha1.Token
-			if err := answer(server.Verb(http.MethodDelete).AbsPath(v1alpha1.TokensPath, args[0]).Do(cmd.Context()), &now); err != nil {
+			if err := t.do(cmd.Context(), request{method: http.MethodDelete, path: v1alpha1.TokensPath + "/" + args[0]}, &now); err != nil {
 				return err
 			}
 			if now.State == "consumed" {
 				return fmt.Errorf("node %s has enrolled by the token; to drain it: kubectl delete meshnode %s -n %s", now.Node, now.Node, now.Project)
 			}
-			return o.print(cmd.OutOrStdout(), document{value: now, names: []string{now.ID}, text: func(w io.Writer) error {
-				return writef(w, "token %s is %s\n", now.ID, now.State)
+			return o.print(cmd.OutOrStdout(), document{value: now, names: []string{now.ID}, text: func(p *printer) {
+				p.line("token %s is %s", now.ID, now.State)
 			}})
 		},
 	}

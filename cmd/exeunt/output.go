@@ -31,10 +31,11 @@ type output struct {
 func (o *output) addFlag(cmd *cobra.Command, extra ...string) {
 	o.formats = append([]string{"json", "yaml"}, extra...)
 	cmd.Flags().StringVarP(&o.format, "output", "o", "", "`format` of the result: "+strings.Join(o.formats, ", ")+" (default: text)")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
+	complete(cmd, "output", words(o.formats...))
+	cmd.PreRunE = func(*cobra.Command, []string) error { return o.check() }
 }
 
-// check refuses an unknown format. Call it before the server is asked.
+// check refuses an unknown format, before the server is asked.
 func (o *output) check() error {
 	if o.format == "" || slices.Contains(o.formats, o.format) {
 		return nil
@@ -44,9 +45,9 @@ func (o *output) check() error {
 
 // document is one result in every format.
 type document struct {
-	value any                     // for json and yaml
-	names []string                // for name, as objectName makes them
-	text  func(w io.Writer) error // for people
+	value any              // for json and yaml
+	names []string         // for name, as objectName makes them
+	text  func(p *printer) // for people
 }
 
 // print writes the document in the requested format.
@@ -56,13 +57,23 @@ func (o *output) print(w io.Writer, d document) error {
 		if o.oneLine {
 			return json.NewEncoder(w).Encode(d.value)
 		}
-		return writeIndented(w, d.value)
+		text, err := json.MarshalIndent(d.value, "", "  ")
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%s\n", text)
+		}
+		return err
 	case "yaml":
-		return writeYAML(w, d.value)
+		text, err := yaml.Marshal(d.value)
+		if err == nil {
+			_, err = w.Write(text)
+		}
+		return err
 	case "name":
 		return writeNames(w, d.names)
 	}
-	return d.text(w)
+	p := &printer{out: w}
+	d.text(p)
+	return p.err
 }
 
 // printAll writes several documents: as one List, or one after the other.
@@ -70,42 +81,21 @@ func (o *output) printAll(w io.Writer, all []document) error {
 	if len(all) == 1 {
 		return o.print(w, all[0])
 	}
-	together := document{text: func(w io.Writer) error {
+	joined := document{text: func(p *printer) {
 		for i, d := range all {
 			if i > 0 {
-				fmt.Fprintln(w)
+				p.line("")
 			}
-			if err := d.text(w); err != nil {
-				return err
-			}
+			d.text(p)
 		}
-		return nil
 	}}
 	items := []any{}
 	for _, d := range all {
 		items = append(items, d.value)
-		together.names = append(together.names, d.names...)
+		joined.names = append(joined.names, d.names...)
 	}
-	together.value = map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": items}
-	return o.print(w, together)
-}
-
-func writeIndented(w io.Writer, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(w, "%s\n", text)
-	return err
-}
-
-func writeYAML(w io.Writer, v any) error {
-	text, err := yaml.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(text)
-	return err
+	joined.value = map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": items}
+	return o.print(w, joined)
 }
 
 func writeNames(w io.Writer, names []string) error {

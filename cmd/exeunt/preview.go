@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	about "github.com/exeunt/exeunt/deletion"
@@ -42,9 +41,6 @@ collector's reviews. Each of several objects has a preview of its own.`,
   exeunt preview namespace/shop --counts
   exeunt preview deployment web --cascade=foreground -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			var err error
 			if q.policy, err = parseCascade(cascade); err != nil {
 				return err
@@ -130,7 +126,7 @@ func askPreview(ctx context.Context, c *client, ref v1.ObjectReference, q previe
 // previewed is the answer in every format. The names are those of the objects that
 // would be gone in the end.
 func previewed(p *v1.DeletionPreview) document {
-	d := document{value: p, text: func(w io.Writer) error { return writePreview(w, p) }}
+	d := document{value: p, text: func(out *printer) { writePreview(out, p) }}
 	for i := range p.Status.Items {
 		switch item := &p.Status.Items[i]; item.Action {
 		case v1.Delete, v1.Block, v1.Wait:
@@ -152,46 +148,44 @@ var actions = []struct {
 	{v1.Keep, "will be kept"},
 }
 
-func writePreview(w io.Writer, p *v1.DeletionPreview) error {
-	var b strings.Builder
+func writePreview(out *printer, p *v1.DeletionPreview) {
 	s := &p.Status
 	if s.Refused != "" {
-		return writef(w, "The server would refuse to delete %s: %s. Nothing has been deleted.\n", about.Describe(s.Object), s.Refused)
+		out.line("The server would refuse to delete %s: %s. Nothing has been deleted.", about.Describe(s.Object), s.Refused)
+		return
 	}
-	fmt.Fprintf(&b, "Deleting %s", about.Describe(s.Object))
-	if policy := p.Spec.PropagationPolicy; policy != nil {
-		fmt.Fprintf(&b, " (%s)", strings.ToLower(string(*policy)))
+	policy := ""
+	if p.Spec.PropagationPolicy != nil {
+		policy = fmt.Sprintf(" (%s)", strings.ToLower(string(*p.Spec.PropagationPolicy)))
 	}
-	fmt.Fprintf(&b, " touches %s. Nothing has been deleted.\n\n", counted(s.Total, "object"))
+	out.line("Deleting %s%s touches %s. Nothing has been deleted.\n", about.Describe(s.Object), policy, counted(s.Total, "object"))
 	for _, a := range actions {
-		writeCounts(&b, s.Counts, a.action, a.means)
+		writeCounts(out, s.Counts, a.action, a.means)
 	}
 	if s.Truncated {
-		b.WriteString("  There are more objects than a preview follows: these are the least there are.\n")
+		out.line("  There are more objects than a preview follows: these are the least there are.")
 	}
 	if g := s.Guard; g != nil && g.Holds {
 		where := ""
 		if g.Namespace != "" {
 			where = " in namespace " + g.Namespace
 		}
-		fmt.Fprintf(&b, "\nThe guard will hold this: %s would go, and %d may%s without confirmation.\n", counted(g.Deletes, "object"), g.Limit, where)
+		out.line("\nThe guard will hold this: %s would go, and %d may%s without confirmation.", counted(g.Deletes, "object"), g.Limit, where)
 	}
 	if len(s.Judges) > 0 {
-		b.WriteString("\nWhat is asked and may refuse a delete:\n")
+		out.line("\nWhat is asked and may refuse a delete:")
 		for _, judge := range s.Judges {
-			writef(&b, "  %s\n", judge)
+			out.line("  %s", judge)
 		}
 	}
-	writeBlockers(&b, s)
+	writeBlockers(out, s)
 	if len(s.Items) > 0 {
-		b.WriteString("\n")
-		writeItems(&b, s)
+		out.line("")
+		writeItems(out, s)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
-func writeCounts(b *strings.Builder, counts []v1.Count, action v1.Action, means string) {
+func writeCounts(p *printer, counts []v1.Count, action v1.Action, means string) {
 	total := int64(0)
 	var kinds []string
 	for _, c := range counts {
@@ -201,25 +195,25 @@ func writeCounts(b *strings.Builder, counts []v1.Count, action v1.Action, means 
 		}
 	}
 	if total > 0 {
-		fmt.Fprintf(b, "  %6d %-21s%s\n", total, means, strings.Join(kinds, ", "))
+		p.line("  %6d %-21s%s", total, means, strings.Join(kinds, ", "))
 	}
 }
 
-func writeBlockers(b *strings.Builder, s *v1.DeletionPreviewStatus) {
+func writeBlockers(p *printer, s *v1.DeletionPreviewStatus) {
 	if len(s.Blockers) == 0 {
 		return
 	}
-	b.WriteString("\nWhat blocks:\n")
+	p.line("\nWhat blocks:")
 	for _, item := range s.Blockers {
-		writef(b, "  %s: %s\n", about.Describe(item.ObjectReference), item.Reason)
+		p.line("  %s: %s", about.Describe(item.ObjectReference), item.Reason)
 	}
 	if more := s.BlockersTotal - int64(len(s.Blockers)); more > 0 {
-		fmt.Fprintf(b, "  and %d more\n", more)
+		p.line("  and %d more", more)
 	}
 }
 
 // writeItems draws each item below the item that causes its deletion.
-func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
+func writeItems(p *printer, s *v1.DeletionPreviewStatus) {
 	known := map[types.UID]bool{}
 	for i := range s.Items {
 		known[s.Items[i].UID] = true
@@ -233,42 +227,40 @@ func writeItems(b *strings.Builder, s *v1.DeletionPreviewStatus) {
 		}
 		below[owner] = append(below[owner], item)
 	}
-	tree := &itemTree{b: b, below: below, namespace: s.Object.Namespace}
-	tree.write("", "", false)
+	tree := &itemTree{p: p, below: below, namespace: s.Object.Namespace}
+	tree.write("", "", true)
 	for i := range s.Items { // objects that own each other in a circle are below no root
 		if len(tree.below) == 0 {
 			break
 		}
-		tree.write(s.Items[i].UID, "", false)
+		tree.write(s.Items[i].UID, "", true)
 	}
 	if more := s.Total - int64(len(s.Items)) - s.Hidden; more > 0 {
 		all := "all"
 		if s.Hidden > 0 {
 			all = "those that you may get"
 		}
-		fmt.Fprintf(b, "and %d more; --lines 0 shows %s\n", more, all)
+		p.line("and %d more; --lines 0 shows %s", more, all)
 	}
 	if s.Hidden > 0 {
-		fmt.Fprintf(b, "and %d that you may not get\n", s.Hidden)
+		p.line("and %d that you may not get", s.Hidden)
 	}
 }
 
 type itemTree struct {
-	b         *strings.Builder
+	p         *printer
 	below     map[types.UID][]*v1.Item
 	namespace string // of the root: not printed for its items
 }
 
-func (t *itemTree) write(of types.UID, indent string, branches bool) {
+// write draws the items below one. Roots have no branches.
+func (t *itemTree) write(of types.UID, indent string, roots bool) {
 	items := t.below[of]
 	delete(t.below, of) // objects that own each other in a circle are drawn once
 	for i, item := range items {
-		branch, next := "", indent
-		if branches {
-			branch, next = "├─ ", indent+"│  "
-			if i == len(items)-1 {
-				branch, next = "└─ ", indent+"   "
-			}
+		branch, next := branches(i == len(items)-1, indent)
+		if roots {
+			branch, next = "", ""
 		}
 		name := item.Kind + " " + item.Name
 		if item.Namespace != "" && item.Namespace != t.namespace {
@@ -278,7 +270,7 @@ func (t *itemTree) write(of types.UID, indent string, branches bool) {
 		if item.Uncertain {
 			mark = "?"
 		}
-		writef(t.b, "%s%s%s  %s%s: %s\n", indent, branch, name, item.Action, mark, item.Reason)
-		t.write(item.UID, next, true)
+		t.p.line("%s%s  %s%s: %s", branch, name, item.Action, mark, item.Reason)
+		t.write(item.UID, next, false)
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -60,8 +59,8 @@ Deployment web  Wait: waits for dependents that block it
 and 2 more; --lines 0 shows all
 `
 	var b strings.Builder
-	if err := writePreview(&b, p); err != nil || b.String() != want {
-		t.Errorf("got %v\n%s\nwant\n%s", err, b.String(), want)
+	if writePreview(&printer{out: &b}, p); b.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
 	}
 }
 
@@ -79,7 +78,7 @@ func TestWriteRest(t *testing.T) {
 		"hidden, and lines": {4, 1, "token", "and 2 more; --lines 0 shows those that you may get\nand 1 that you may not get\n"},
 	} {
 		var b strings.Builder
-		writeItems(&b, &v1.DeletionPreviewStatus{Object: root.ObjectReference, Total: test.total, Hidden: test.hidden, Continue: test.next, Items: []v1.Item{root}})
+		writeItems(&printer{out: &b}, &v1.DeletionPreviewStatus{Object: root.ObjectReference, Total: test.total, Hidden: test.hidden, Continue: test.next, Items: []v1.Item{root}})
 		if _, got, _ := strings.Cut(b.String(), "\n"); got != test.want {
 			t.Errorf("%s: got %q, want %q", name, got, test.want)
 		}
@@ -95,9 +94,8 @@ func TestWriteRefused(t *testing.T) {
 		Counts: []v1.Count{{Kind: "Namespace", Action: v1.Keep, Count: 1}},
 	}}
 	var preview, why strings.Builder
-	if err := errors.Join(writePreview(&preview, p), writeTaken(&why, p)); err != nil {
-		t.Fatal(err)
-	}
+	writePreview(&printer{out: &preview}, p)
+	writeTaken(&printer{out: &why}, p)
 	if want := "The server would refuse to delete Namespace default: this namespace may not be deleted. Nothing has been deleted.\n"; preview.String() != want {
 		t.Errorf("preview: %q; want %q", preview.String(), want)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"strings"
+	"text/tabwriter"
 
 	about "github.com/exeunt/exeunt/deletion"
 )
@@ -25,16 +27,35 @@ func writef(w io.Writer, format string, args ...any) error {
 	return err
 }
 
-// printer writes lines with writef until one fails.
+// printer writes text for people until a write fails.
 type printer struct {
 	out io.Writer
-	err error
+	err error // the first
 }
 
-func (p *printer) line(format string, args ...any) {
+// Write writes text as it is.
+func (p *printer) Write(text []byte) (n int, err error) {
 	if p.err == nil {
-		p.err = writef(p.out, format+"\n", args...)
+		n, p.err = p.out.Write(text)
 	}
+	return n, p.err
+}
+
+// printf writes with writef.
+func (p *printer) printf(format string, args ...any) {
+	_ = writef(p, format, args...) // the printer has the error
+}
+
+// line writes a line with writef.
+func (p *printer) line(format string, args ...any) { p.printf(format+"\n", args...) }
+
+// table writes rows in columns, with this many blanks between them.
+func (p *printer) table(blanks int, rows [][]any) {
+	w := tabwriter.NewWriter(p, 0, 8, blanks, ' ', 0)
+	for _, cells := range rows {
+		_ = writef(w, strings.Repeat("%v\t", len(cells)-1)+"%v\n", cells...) // the printer has the error
+	}
+	_ = w.Flush()
 }
 
 // screen is the standard output of every command, and the log. It escapes control characters

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/client-go/rest"
 
 	"github.com/exeunt/exeunt/registry/importer"
@@ -38,10 +34,7 @@ later like any other, unless the Repository has spec.hold.`,
   exeunt registry import /var/lib/registry --registry https://registry.shop.example:5000 --jobs 16`,
 		Args: exactly(1, "DIR, the rootdirectory of the other registry, for instance /var/lib/registry"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := c.check(); err != nil {
-				return err
-			}
-			return c.run(cmd.Context(), args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return c.run(cmd, args[0])
 		},
 	}
 	f := cmd.Flags()
@@ -62,7 +55,8 @@ type registryImport struct {
 	moveTags bool
 }
 
-func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Writer) error {
+func (c *registryImport) run(cmd *cobra.Command, dir string) error {
+	out := cmd.OutOrStdout()
 	if c.jobs < 1 {
 		return fmt.Errorf("--jobs %d: want at least 1", c.jobs)
 	}
@@ -74,61 +68,41 @@ func (c *registryImport) run(ctx context.Context, dir string, out, errs io.Write
 	if err != nil {
 		return err
 	}
-	show := newShower(out, errs)
 	if c.format != "" {
-		show.out = errs // out has only the result
+		out = cmd.ErrOrStderr() // the standard output has only the result
 	}
-	show.run = importer.New(importer.Config{
+	line := newStepLine(cmd)
+	var names []string
+	var run *importer.Import
+	run = importer.New(importer.Config{
 		Tree: tree, URL: c.registry, Client: client, Jobs: c.jobs, MoveTags: c.moveTags,
-		Failed: show.failed, Done: show.done,
+		Failed: func(p importer.Problem) { line.print(p.String() + "\n") },
+		Done: func(r importer.Repository) {
+			names = append(names, r.Name)
+			if line.silent {
+				fmt.Fprintf(out, "%s: %s (%d of %s)\n", r.Name, counted(r.Manifests, "manifest"), run.Repositories.Load(), counted(run.AllRepositories.Load(), "repository"))
+			}
+		},
 	})
-	stop := show.start(ctx)
-	err = show.run.Run(ctx)
+	stop := line.follow(func() string { return describeImport(&run.Progress) })
+	err = run.Run(cmd.Context())
 	stop()
 	var printed error
-	if err == nil || show.run.AllRepositories.Load() > 0 {
-		printed = c.print(out, imported(show))
+	if err == nil || run.AllRepositories.Load() > 0 {
+		printed = c.print(cmd.OutOrStdout(), document{value: &run.Progress, names: names, text: func(p *printer) { writeImported(p, &run.Progress) }})
 	}
-	if n := show.run.Failed.Load(); err == nil && n > 0 {
+	if n := run.Failed.Load(); err == nil && n > 0 {
 		err = fmt.Errorf("not imported: %s", counted(n, "item"))
 	}
 	return errors.Join(err, printed)
 }
 
-// importResult is the result of an import for scripts. It has no list of problems,
-// which may be long: they are lines on the standard error.
-type importResult struct {
-	Repositories      int64 `json:"repositories"`
-	RepositoriesTotal int64 `json:"repositoriesTotal"`
-	Manifests         int64 `json:"manifests"`
-	ManifestsTotal    int64 `json:"manifestsTotal"`
-	ManifestsSent     int64 `json:"manifestsSent"`
-	TagsSet           int64 `json:"tagsSet"`
-	BlobsSent         int64 `json:"blobsSent"`
-	BytesSent         int64 `json:"bytesSent"`
-	BlobsMounted      int64 `json:"blobsMounted"`
-	BlobsUnused       int64 `json:"blobsUnused"`
-	Failed            int64 `json:"failed"`
-}
-
-// imported is the result in every format. The names are those of the repositories
-// that were processed.
-func imported(show *shower) document {
-	s := &show.run.Progress
-	return document{
-		value: importResult{
-			Repositories: s.Repositories.Load(), RepositoriesTotal: s.AllRepositories.Load(),
-			Manifests: s.Manifests.Load(), ManifestsTotal: s.AllManifests.Load(), ManifestsSent: s.ManifestsSent.Load(), TagsSet: s.TagsSet.Load(),
-			BlobsSent: s.BlobsSent.Load(), BytesSent: s.BytesSent.Load(), BlobsMounted: s.BlobsMounted.Load(), BlobsUnused: s.BlobsUnused.Load(),
-			Failed: s.Failed.Load(),
-		},
-		names: show.repositories,
-		text: func(w io.Writer) error {
-			p := &printer{out: w}
-			writeImported(p, s)
-			return p.err
-		},
+func describeImport(p *importer.Progress) string {
+	text := fmt.Sprintf("%d of %s, %s sent", p.Manifests.Load(), counted(p.AllManifests.Load(), "manifest"), humanBytes(p.BytesSent.Load()))
+	if n := p.Failed.Load(); n > 0 {
+		text += fmt.Sprintf(", %d failed", n)
 	}
+	return text
 }
 
 // client returns an HTTP client for the registry, with the login of the kubeconfig.
@@ -167,17 +141,4 @@ func writeImported(p *printer, s *importer.Progress) {
 	if n := s.Failed.Load(); n > 0 {
 		p.line("NOT imported: %s, named above", counted(n, "item"))
 	}
-}
-
-// terminalWidth returns the width of a terminal; 0: w is not a terminal.
-func terminalWidth(w io.Writer) int {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return 0
-	}
-	width, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return width
 }

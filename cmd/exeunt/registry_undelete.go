@@ -1,7 +1,7 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,10 +9,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/exeunt/exeunt/registry"
 )
 
 func newRegistryUndelete() *cobra.Command {
-	r := registryCommand{output: output{formats: []string{"name"}}}
+	var t target
+	var o output
 	var list, move bool
 	cmd := &cobra.Command{
 		Use:   "undelete REPO:TAG | REPO@DIGEST | REPO:TAG@DIGEST | --list [REPO]",
@@ -30,56 +33,49 @@ To restore a whole repository: "exeunt restore repository/NAME".`,
   exeunt registry undelete --move-tag shop/web:latest    # undo the last push of latest`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			request, write, err := undeleteRequest(list, move, strings.Join(args, ""))
+			ask, err := undeleteRequest(list, move, strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
-			raw, err := r.ask(cmd.Context(), request)
-			if err != nil {
+			entries := []registry.Deleted{}
+			if err := t.do(cmd.Context(), ask, &entries); err != nil {
 				return err
 			}
-			var entries []deletedEntry
-			if err := json.Unmarshal(raw, &entries); err != nil {
-				return fmt.Errorf("read the server's answer: %w", err)
+			d := document{value: entries, text: func(p *printer) { writeUndeleted(p, entries) }}
+			if list {
+				d.text = func(p *printer) { writeDeleted(p, entries) }
 			}
-			d := document{value: raw, text: forPeople(raw, write)}
 			for i := range entries {
-				d.names = append(d.names, entries[i].name())
+				d.names = append(d.names, deletedName(&entries[i]))
 			}
-			return r.print(cmd.OutOrStdout(), d)
+			return o.print(cmd.OutOrStdout(), d)
 		},
 	}
-	r.addFlags(cmd)
+	t.addServerFlags(cmd)
+	o.addFlag(cmd, "name")
 	cmd.Flags().BoolVar(&move, "move-tag", false, "move the tag if it points at another manifest now; without this it is left as it is")
 	cmd.Flags().BoolVar(&list, "list", false, "list what can be restored, in one repository or in all")
 	return cmd
 }
 
 // undeleteRequest returns the request for the tag or manifest of the arguments.
-func undeleteRequest(list, move bool, argument string) (registryRequest, writeAnswer, error) {
+func undeleteRequest(list, move bool, argument string) (request, error) {
 	if list {
-		return registryRequest{http.MethodGet, "/deleted", map[string]string{"repository": argument}}, writeDeleted, nil
+		return request{method: http.MethodGet, path: registryPath + "/deleted", parameters: map[string]string{"repository": argument}}, nil
 	}
 	rest, digest, _ := strings.Cut(argument, "@")
 	repository, tag, _ := strings.Cut(rest, ":")
 	if repository == "" || tag == "" && digest == "" {
-		return registryRequest{}, nil, errors.New("say what to bring back: REPO:TAG, REPO@DIGEST, or --list")
+		return request{}, errors.New("say what to bring back: REPO:TAG, REPO@DIGEST, or --list")
 	}
 	parameters := map[string]string{"repository": repository, "tag": tag, "digest": digest}
 	if move {
 		parameters["moveTag"] = "true"
 	}
-	return registryRequest{http.MethodPost, "/undelete", parameters}, writeUndeleted, nil
+	return request{method: http.MethodPost, path: registryPath + "/undelete", parameters: parameters}, nil
 }
 
-// deletedEntry is a tag or manifest that can be restored, or was.
-type deletedEntry struct {
-	Repository, Tag, Digest, Event string
-	DeletedAt                      time.Time
-	Until                          *time.Time
-}
-
-func (d *deletedEntry) name() string {
+func deletedName(d *registry.Deleted) string {
 	if d.Tag == "" {
 		return d.Repository + "@" + d.Digest
 	}
@@ -91,17 +87,10 @@ var happened = map[string]string{
 	"tag_delete": "deleted", "tag_switch": "switched", "manifest_delete": "deleted with its manifest",
 }
 
-func writeDeleted(p *printer, raw []byte) error {
-	var list []deletedEntry
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return err
-	}
-	for _, d := range list {
-		what := happened[d.Event]
-		if what == "" {
-			what = d.Event
-		}
-		text := fmt.Sprintf("%s  %s %s ago", d.name(), what, time.Since(d.DeletedAt).Round(time.Second))
+func writeDeleted(p *printer, list []registry.Deleted) {
+	for i := range list {
+		d := &list[i]
+		text := fmt.Sprintf("%s  %s %s ago", deletedName(d), cmp.Or(happened[d.Event], d.Event), time.Since(d.DeletedAt).Round(time.Second))
 		if d.Until != nil {
 			text += fmt.Sprintf(", reviewed in %s", max(time.Until(*d.Until), 0).Round(time.Second))
 		}
@@ -110,16 +99,10 @@ func writeDeleted(p *printer, raw []byte) error {
 	if len(list) == 0 {
 		p.line("nothing can be brought back")
 	}
-	return nil
 }
 
-func writeUndeleted(p *printer, raw []byte) error {
-	var list []deletedEntry
-	if err := json.Unmarshal(raw, &list); err != nil {
-		return err
+func writeUndeleted(p *printer, list []registry.Deleted) {
+	for i := range list {
+		p.line("%s is back", deletedName(&list[i]))
 	}
-	for _, d := range list {
-		p.line("%s is back", d.name())
-	}
-	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -36,11 +35,8 @@ that use it.`,
   exeunt registry verify --quick --database postgres://exeunt@db.example/exeunt --registry-storage s3://exeunt-blobs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := format.check(); err != nil {
-				return err
-			}
 			p := newStepLine(cmd)
-			found := verification{Findings: []finding{}}
+			found := verification{Findings: []verify.Finding{}}
 			o.Progress = func(v verify.Result) { p.show(describeVerified(v)) }
 			o.Found = func(f verify.Finding) {
 				p.clear()
@@ -48,28 +44,23 @@ that use it.`,
 					fmt.Fprintln(cmd.OutOrStdout(), f)
 					return
 				}
-				found.Findings = append(found.Findings, finding{string(f.Problem), f.Subject, f.Detail})
+				found.Findings = append(found.Findings, f)
 			}
-			sum, err := server.VerifyRegistry(cmd.Context(), c, o)
+			var err error
+			found.Result, err = server.VerifyRegistry(cmd.Context(), c, o)
 			p.clear()
 			if err != nil {
 				return err
 			}
-			found.Manifests, found.Blobs, found.Bytes, found.Paths = sum.Manifests, sum.Blobs, sum.Bytes, sum.Paths
-			err = format.print(cmd.OutOrStdout(), document{value: found, text: func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, describeVerified(sum))
-				return err
-			}})
-			if sum.Findings > 0 {
-				err = errors.Join(err, fmt.Errorf("found %s", counted(sum.Findings, "problem")))
+			err = format.print(cmd.OutOrStdout(), document{value: found, text: func(p *printer) { p.line("%s", describeVerified(found.Result)) }})
+			if n := found.Result.Findings; n > 0 {
+				err = errors.Join(err, fmt.Errorf("found %s", counted(n, "problem")))
 			}
 			return err
 		},
 	}
+	addPlaces(cmd, &c.Data, &c.Database, &c.RegistryStorage)
 	f := cmd.Flags()
-	f.StringVar(&c.Data, "data", "./data", "the server's data directory")
-	f.StringVar(&c.Database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
-	f.StringVar(&c.RegistryStorage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
 	f.BoolVar(&o.Quick, "quick", false, "compare the sizes of blobs, and do not read them")
 	f.BoolVar(&o.Repair, "repair", false, "mark missing and damaged blobs, so that the next push uploads them again")
 	format.addFlag(cmd)
@@ -78,17 +69,8 @@ that use it.`,
 
 // verification is the result for scripts.
 type verification struct {
-	Manifests int64     `json:"manifests"`
-	Blobs     int64     `json:"blobs"`
-	Bytes     int64     `json:"bytes"` // that were read
-	Paths     int64     `json:"paths"`
-	Findings  []finding `json:"findings"`
-}
-
-type finding struct {
-	Problem string `json:"problem"`
-	Subject string `json:"subject"`
-	Detail  string `json:"detail"`
+	verify.Result
+	Findings []verify.Finding `json:"findings"`
 }
 
 func describeVerified(v verify.Result) string {

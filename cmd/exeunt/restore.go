@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
 
@@ -48,9 +48,6 @@ again. The server goes on when the command is stopped. See "exeunt archive list"
 		RunE: func(cmd *cobra.Command, args []string) error {
 			specs, err := restoreSpecs(&t, spec, args)
 			if err != nil {
-				return err
-			}
-			if err := o.check(); err != nil {
 				return err
 			}
 			client, err := t.connect()
@@ -136,16 +133,12 @@ func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSp
 // restore sends the request and waits until the server has ended it. The server goes on if this
 // program is stopped.
 func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, notes io.Writer) (v1.RestoreStatus, error) {
-	request := v1.Restore{Spec: spec}
-	request.APIVersion, request.Kind = v1.GroupVersion.String(), "Restore"
-	body, err := json.Marshal(request)
-	if err != nil {
-		return v1.RestoreStatus{}, err
-	}
+	wanted := v1.Restore{Spec: spec}
+	wanted.SetGroupVersionKind(v1.GroupVersion.WithKind("Restore"))
 	var reply v1.Restore
-	ask := client.Post().AbsPath(archivePath+"/restores").SetHeader("Content-Type", "application/json").
-		WarningHandler(rest.NoWarnings{}) // the status says the same, and is printed
-	if err = answer(ask.Body(body).Do(ctx), &reply); err != nil {
+	// The status says the same as the warnings, and is printed.
+	create := request{method: http.MethodPost, path: archivePath + "/restores", body: wanted, warnings: rest.NoWarnings{}}
+	if err := send(ctx, client, create, &reply); err != nil {
 		return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
 	}
 	said := ""
@@ -162,14 +155,14 @@ func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, no
 		}
 		name := reply.Name
 		reply = v1.Restore{}
-		if err := answer(client.Get().AbsPath(archivePath+"/restores/"+name).Do(ctx), &reply); err != nil {
+		if err := send(ctx, client, request{method: http.MethodGet, path: archivePath + "/restores/" + name}, &reply); err != nil {
 			return v1.RestoreStatus{}, fmt.Errorf("restore %s: %w", name, err)
 		}
 	}
 	return reply.Status, nil
 }
 
-func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) error {
+func writeRestore(p *printer, warnings io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) {
 	suffix := ""
 	if spec.DryRun {
 		suffix = " (dry run)"
@@ -185,9 +178,7 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		if r.Relinked > 0 {
 			line += fmt.Sprintf("; %s restored before it: the owner reference is back", counted(r.Relinked, "object"))
 		}
-		if err := writef(out, "%s\n", line); err != nil {
-			return err
-		}
+		p.line("%s", line)
 		for _, c := range r.Changes {
 			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c.String())
 		}
@@ -196,27 +187,22 @@ func writeRestore(out, warnings io.Writer, spec v1.RestoreSpec, status v1.Restor
 		}
 	}
 	if status.CalledOff > 0 && status.CalledOff == len(status.Results) {
-		_, err := fmt.Fprintf(out, "It was not gone yet: its deletion waited to be confirmed. It is ACTIVE again%s.\n", suffix)
-		return err
+		p.line("It was not gone yet: its deletion waited to be confirmed. It is ACTIVE again%s.", suffix)
+		return
 	}
 	if more := status.Created - createdIn(status.Results); more > 0 {
-		if err := writef(out, "and %d more created%s\n", more, suffix); err != nil {
-			return err
-		}
+		p.line("and %d more created%s", more, suffix)
 	}
 	waiting := ""
 	if status.Waiting > 0 {
 		waiting = fmt.Sprintf(", %d awaited", status.Waiting)
 	}
-	if err := writef(out, "%d created, %d skipped, %d failed%s%s\n", status.Created, status.Skipped, status.Failed, waiting, suffix); err != nil {
-		return err
+	p.line("%d created, %d skipped, %d failed%s%s", status.Created, status.Skipped, status.Failed, waiting, suffix)
+	writeConflicts(p, status)
+	if status.LeftBehind > 0 {
+		p.line("%s left with it and still in the archive: exeunt restore --cascade %s, or the same command with --with-cascade",
+			counted(status.LeftBehind, "object"), status.Cascade)
 	}
-	if err := writeConflicts(out, status); err != nil || status.LeftBehind == 0 {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "%s left with it and still in the archive: exeunt restore --cascade %s, or the same command with --with-cascade\n",
-		counted(status.LeftBehind, "object"), status.Cascade)
-	return err
 }
 
 func createdIn(results []v1.RestoreResult) (n int) {
@@ -229,31 +215,24 @@ func createdIn(results []v1.RestoreResult) (n int) {
 }
 
 // writeConflicts lists the objects that were skipped because their name is taken.
-func writeConflicts(out io.Writer, status v1.RestoreStatus) error {
+func writeConflicts(p *printer, status v1.RestoreStatus) {
 	if status.Conflicts == 0 {
-		return nil
+		return
 	}
-	if _, err := fmt.Fprintf(out, "%s, nothing was overwritten:\n", counted(status.Conflicts, "conflict")); err != nil {
-		return err
-	}
+	p.line("%s, nothing was overwritten:", counted(status.Conflicts, "conflict"))
 	for _, r := range status.Results {
-		if r.ConflictsWith == "" {
-			continue
-		}
-		line := fmt.Sprintf("  %s/%s (uid %s) is there; the archive has uid %s", strings.ToLower(r.Kind), r.Name, r.ConflictsWith, r.UID)
-		if err := writef(out, "%s\n", line); err != nil {
-			return err
+		if r.ConflictsWith != "" {
+			p.line("  %s/%s (uid %s) is there; the archive has uid %s", strings.ToLower(r.Kind), r.Name, r.ConflictsWith, r.UID)
 		}
 	}
-	return nil
 }
 
 // restored is the answer in every format. The names are those of the objects that
 // exist again.
 func restored(spec v1.RestoreSpec, status v1.RestoreStatus, warnings io.Writer) document {
 	r := &v1.Restore{Spec: spec, Status: status}
-	r.APIVersion, r.Kind = v1.GroupVersion.String(), "Restore"
-	d := document{value: r, text: func(w io.Writer) error { return writeRestore(w, warnings, spec, status) }}
+	r.SetGroupVersionKind(v1.GroupVersion.WithKind("Restore"))
+	d := document{value: r, text: func(p *printer) { writeRestore(p, warnings, spec, status) }}
 	for _, result := range status.Results {
 		if result.Outcome == v1.Created || result.Outcome == v1.CalledOff {
 			d.names = append(d.names, objectName(result.APIVersion, result.Kind, result.Name))

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/backup"
@@ -27,34 +25,25 @@ directory. To restore deleted objects of a running server: "exeunt restore --hel
 		Example: `  exeunt restore-backup /srv/backup --data /var/lib/exeunt
   exeunt restore-backup s3://backups/exeunt --data ./data --database postgres://exeunt@db.example/new --registry-storage s3://new-blobs`,
 		Args: exactly(1, "the directory or bucket that has the backup"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := format.check(); err != nil {
-				return err
-			}
-			target, err := backup.OpenTarget(cmd.Context(), args[0], false)
-			if err != nil {
-				return err
-			}
+		RunE: withTarget(false, func(cmd *cobra.Command, target *backup.Target) error {
 			m, err := target.Find(cmd.Context(), id)
 			if err != nil {
 				return err
 			}
 			p := newStepLine(cmd)
-			revision, err := backup.Restore(cmd.Context(), target, m, s, p.step)
+			revision, err := backup.Restore(cmd.Context(), target, m, s, showBackup(p))
 			p.clear()
 			if err != nil {
 				return err
 			}
 			done := restoredBackup{m.ID, revision, m.Blobs, m.Size()}
-			return format.print(cmd.OutOrStdout(), document{value: done, text: func(w io.Writer) error {
-				p := &printer{out: w}
+			return format.print(cmd.OutOrStdout(), document{value: done, text: func(p *printer) {
 				p.line("restored backup %s: %s, %s", done.ID, counted(done.Blobs, "blob"), humanBytes(done.Bytes))
 				p.line("resource versions continue after %d; clients with older ones get 410 and list again", done.Revision)
-				return p.err
 			}})
-		},
+		}),
 	}
-	addPlaces(cmd, &s)
+	addPlaces(cmd, &s.Data, &s.Database, &s.Storage)
 	cmd.Flags().Lookup("data").Usage = "the new server's data directory"
 	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of the backup (default: the newest)")
 	format.addFlag(cmd)

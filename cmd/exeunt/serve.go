@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -94,16 +93,19 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 			}
 			c.Started = func(a server.Addresses) {
 				// Not fatal: the server works without a reader of this message.
-				_ = o.print(cmd.OutOrStdout(), document{value: a, text: func(w io.Writer) error {
-					_, err := fmt.Fprint(w, a)
-					return err
-				}})
+				_ = o.print(cmd.OutOrStdout(), document{value: a, text: func(p *printer) { fmt.Fprint(p, a) }})
 			}
 			var levels slog.LevelVar
 			levels.Set(level)
 			c.LogLevel, c.SetLogLevel = level, levels.Set
 			c.Logger = slog.New(slog.NewTextHandler(screen{os.Stderr}, &slog.HandlerOptions{Level: &levels}))
-			c.ReadAgain = func() (server.Config, error) { return readAgain(cmd.Context(), given) }
+			c.ReadAgain = func() (server.Config, error) {
+				next, err := readConfig(cmd.Context(), given)
+				if err != nil {
+					return next, err
+				}
+				return next, server.Check(next)
+			}
 			return run(cmd.Context(), c)
 		},
 	}

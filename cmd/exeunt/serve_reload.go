@@ -73,18 +73,18 @@ func commaSeparated(values []string) string {
 	return strings.TrimSuffix(line.String(), "\n")
 }
 
-// readAgain returns the configuration that a start with the same command line would have
-// now: environment and file are read again, and checked.
-func readAgain(ctx context.Context, given map[string]string) (next server.Config, err error) {
-	serve := newServe(func(_ context.Context, c server.Config) error {
-		next = c
-		return server.Check(c)
+// readConfig returns the configuration that a server would have that starts now with these
+// flags: it reads environment and file.
+func readConfig(ctx context.Context, given map[string]string) (c server.Config, err error) {
+	serve := newServe(func(_ context.Context, read server.Config) error {
+		c = read
+		return nil
 	})
 	serve.SetContext(ctx)
 	for name, text := range given {
 		if err := serve.Flags().Set(name, text); err != nil {
-			return next, err
+			return c, err
 		}
 	}
-	return next, serve.RunE(serve, nil)
+	return c, serve.RunE(serve, nil)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"net/url"
@@ -119,11 +118,7 @@ func setNode(flag *pflag.Flag, node *yaml.Node) error {
 		for pair := range slices.Chunk(texts, 2) {
 			pairs = append(pairs, pair[0]+"="+pair[1])
 		}
-		var line strings.Builder
-		w := csv.NewWriter(&line) // the form that the flag reads
-		err := w.Write(pairs)
-		w.Flush()
-		return errors.Join(err, flag.Value.Set(strings.TrimSuffix(line.String(), "\n")))
+		return flag.Value.Set(commaSeparated(pairs))
 	}
 	return fmt.Errorf("want a value of type %s", flag.Value.Type())
 }

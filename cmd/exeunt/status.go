@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -33,9 +32,6 @@ With --ready it prints nothing and asks only whether the server serves requests
 		Example: "  exeunt status\n  exeunt status -o json\n  exeunt status --ready",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			if ready {
 				return t.ready(cmd.Context())
 			}
@@ -43,7 +39,7 @@ With --ready it prints nothing and asks only whether the server serves requests
 			if err != nil {
 				return err
 			}
-			if err := o.print(cmd.OutOrStdout(), document{value: h, text: func(w io.Writer) error { return writeStatus(w, h, time.Now()) }}); err != nil {
+			if err := o.print(cmd.OutOrStdout(), document{value: h, text: func(p *printer) { writeStatus(p, h, time.Now()) }}); err != nil {
 				return err
 			}
 			if n := len(h.Problems); n > 0 {
@@ -152,8 +148,7 @@ func problems(h *server.Status, now time.Time) (found []string) {
 }
 
 // writeStatus prints the status for people, problems first.
-func writeStatus(w io.Writer, h *server.Status, now time.Time) error {
-	p := &printer{out: w}
+func writeStatus(p *printer, h *server.Status, now time.Time) {
 	for _, problem := range h.Problems {
 		p.line("PROBLEM     %s", problem)
 	}
@@ -183,5 +178,4 @@ func writeStatus(w io.Writer, h *server.Status, now time.Time) error {
 	for _, q := range h.Queues {
 		p.line("%-36s %8d %8d %8d %8s", q.Name, q.Depth, q.Overdue, q.Failing, time.Duration(q.Lag)*time.Second)
 	}
-	return p.err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	about "github.com/exeunt/exeunt/deletion"
@@ -29,9 +30,6 @@ yet. The deletion of a namespace counts as one in that namespace.`,
   exeunt undo --all-namespaces --dry-run`,
 		Args: exactly(0, "it undoes the last deletion; for another one see: exeunt restore --help"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			client, err := t.connect()
 			if err != nil {
 				return err
@@ -61,9 +59,9 @@ yet. The deletion of a namespace counts as one in that namespace.`,
 // lastCascade finds the newest cascade that this client began and that is not restored.
 func lastCascade(cmd *cobra.Command, client rest.Interface, namespace string) (last *v1.Cascade, err error) {
 	var me authenticationv1.SelfSubjectReview
-	body := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)
-	who := client.Post().AbsPath("/apis/authentication.k8s.io/v1/selfsubjectreviews").SetHeader("Content-Type", "application/json")
-	if err := answer(who.Body(body).Do(cmd.Context()), &me); err != nil {
+	me.SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview"))
+	who := request{method: http.MethodPost, path: "/apis/authentication.k8s.io/v1/selfsubjectreviews", body: me}
+	if err := send(cmd.Context(), client, who, &me); err != nil {
 		return nil, fmt.Errorf("ask who this client is: %w", err)
 	}
 	path := archivePath + "/cascades"
@@ -71,7 +69,7 @@ func lastCascade(cmd *cobra.Command, client rest.Interface, namespace string) (l
 		path = archivePath + "/namespaces/" + namespace + "/cascades"
 	}
 	var list v1.CascadeList
-	if err := answer(client.Get().AbsPath(path).Do(cmd.Context()), &list); err != nil {
+	if err := send(cmd.Context(), client, request{method: http.MethodGet, path: path}, &list); err != nil {
 		return nil, fmt.Errorf("read the last deletions: %w", err)
 	}
 	for i := range list.Items {

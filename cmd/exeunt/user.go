@@ -1,13 +1,11 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
+	"cmp"
 	"io"
 	"net/http"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,14 +46,7 @@ func newUserAdd() *cobra.Command {
 		Example: `  exeunt user add jane --group developers >jane.kubeconfig
   exeunt user add ci --ttl 720h >ci.kubeconfig`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			config, err := t.restConfig()
-			if err != nil {
-				return err
-			}
-			server, err := t.connect()
 			if err != nil {
 				return err
 			}
@@ -66,11 +57,7 @@ func newUserAdd() *cobra.Command {
 				ends := metav1.NewTime(time.Now().Add(ttl).UTC().Truncate(time.Second))
 				user.Spec.Tokens[0].Expires = &ends
 			}
-			body, err := json.Marshal(user)
-			if err != nil {
-				return err
-			}
-			if err := answer(server.Verb(http.MethodPost).AbsPath(usersPath).SetHeader("Content-Type", "application/json").Body(body).Do(cmd.Context()), &user); err != nil {
+			if err := t.do(cmd.Context(), request{method: http.MethodPost, path: usersPath, body: user}, &user); err != nil {
 				return err
 			}
 			return printUserConfig(cmd.OutOrStdout(), &o, config, args[0], secret)
@@ -85,12 +72,8 @@ func newUserAdd() *cobra.Command {
 
 // printUserConfig prints a kubeconfig for the same server with the user's token.
 func printUserConfig(out io.Writer, o *output, server *rest.Config, name, token string) error {
-	ca := server.CAData
-	if len(ca) == 0 && server.CAFile != "" {
-		ca, _ = os.ReadFile(server.CAFile) // it was just used to connect
-	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters["exeunt"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: ca, TLSServerName: server.ServerName}
+	config.Clusters["exeunt"] = &clientcmdapi.Cluster{Server: server.Host, CertificateAuthorityData: authorityOf(server), TLSServerName: server.ServerName}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["exeunt"] = &clientcmdapi.Context{Cluster: "exeunt", AuthInfo: name}
 	config.CurrentContext = "exeunt"
@@ -102,10 +85,17 @@ func printUserConfig(out io.Writer, o *output, server *rest.Config, name, token 
 	if err := yaml.Unmarshal(data, &value); err != nil {
 		return err
 	}
-	return o.print(out, document{value: value, text: func(w io.Writer) error {
-		_, err := w.Write(data)
-		return err
-	}})
+	return o.print(out, document{value: value, text: func(p *printer) { _, _ = p.Write(data) }})
+}
+
+// authorityOf returns the certificate of the authority that a client trusts. It is empty if the
+// system's are trusted.
+func authorityOf(config *rest.Config) []byte {
+	if len(config.CAData) > 0 || config.CAFile == "" {
+		return config.CAData
+	}
+	data, _ := os.ReadFile(config.CAFile) // it was just used to connect
+	return data
 }
 
 func newUserList() *cobra.Command {
@@ -114,18 +104,11 @@ func newUserList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List users, with their groups and tokens", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			server, err := t.connect()
-			if err != nil {
-				return err
-			}
 			var list v1.UserList
-			if err := answer(server.Verb(http.MethodGet).AbsPath(usersPath).Do(cmd.Context()), &list); err != nil {
+			if err := t.do(cmd.Context(), request{method: http.MethodGet, path: usersPath}, &list); err != nil {
 				return err
 			}
-			d := document{value: list, text: func(w io.Writer) error { return printUsers(w, list, time.Now()) }}
+			d := document{value: list, text: func(p *printer) { printUsers(p, list, time.Now()) }}
 			for _, u := range list.Items {
 				d.names = append(d.names, u.Name)
 			}
@@ -137,13 +120,12 @@ func newUserList() *cobra.Command {
 	return cmd
 }
 
-func printUsers(out io.Writer, list v1.UserList, now time.Time) error {
+func printUsers(p *printer, list v1.UserList, now time.Time) {
 	if len(list.Items) == 0 {
-		_, err := fmt.Fprintln(out, "no users; add one with: exeunt user add NAME")
-		return err
+		p.line("no users; add one with: exeunt user add NAME")
+		return
 	}
-	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tGROUPS\tTOKENS\tADDED")
+	rows := [][]any{{"NAME", "GROUPS", "TOKENS", "ADDED"}}
 	for _, u := range list.Items {
 		var tokens []string
 		for _, t := range u.Spec.Tokens {
@@ -156,9 +138,9 @@ func printUsers(out io.Writer, list v1.UserList, now time.Time) error {
 			}
 			tokens = append(tokens, text)
 		}
-		writef(w, "%s\t%s\t%s\t%s\n", u.Name, dash(strings.Join(u.Spec.Groups, ",")), dash(strings.Join(tokens, ", ")), u.CreationTimestamp.Local().Format(time.DateOnly))
+		rows = append(rows, []any{u.Name, cmp.Or(strings.Join(u.Spec.Groups, ","), "-"), cmp.Or(strings.Join(tokens, ", "), "-"), u.CreationTimestamp.Local().Format(time.DateOnly)})
 	}
-	return w.Flush()
+	p.table(3, rows)
 }
 
 func newUserRemove() *cobra.Command {
@@ -170,19 +152,12 @@ func newUserRemove() *cobra.Command {
 second on every replica. Bindings that name the user stay: a new user of the same name
 would have their rights.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
-			server, err := t.connect()
-			if err != nil {
-				return err
-			}
 			removed := map[string]any{}
-			if err := answer(server.Verb(http.MethodDelete).AbsPath(usersPath, args[0]).Do(cmd.Context()), &removed); err != nil {
+			if err := t.do(cmd.Context(), request{method: http.MethodDelete, path: usersPath + "/" + args[0]}, &removed); err != nil {
 				return err
 			}
-			return o.print(cmd.OutOrStdout(), document{value: removed, names: []string{args[0]}, text: func(w io.Writer) error {
-				return writef(w, "user %s is removed\n", args[0])
+			return o.print(cmd.OutOrStdout(), document{value: removed, names: []string{args[0]}, text: func(p *printer) {
+				p.line("user %s is removed", args[0])
 			}})
 		},
 	}

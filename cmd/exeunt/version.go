@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"io"
+	"net/http"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -89,9 +89,6 @@ func newVersion() *cobra.Command {
 		Short: "Show the version of this program, and of the server if one answers",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			info, ok := debug.ReadBuildInfo()
 			if !ok {
 				info = &debug.BuildInfo{}
@@ -105,7 +102,7 @@ func newVersion() *cobra.Command {
 			defer cancel()
 			var unknown error
 			v.Server, unknown = t.serverVersion(ctx)
-			return o.print(cmd.OutOrStdout(), document{value: v, text: func(w io.Writer) error { return v.write(w, unknown) }})
+			return o.print(cmd.OutOrStdout(), document{value: v, text: func(p *printer) { v.write(p, unknown) }})
 		},
 	}
 	t.addServerFlags(cmd)
@@ -114,19 +111,14 @@ func newVersion() *cobra.Command {
 }
 
 func (t *target) serverVersion(ctx context.Context) (*apiversion.Info, error) {
-	server, err := t.connect()
-	if err != nil {
-		return nil, err
-	}
 	var info apiversion.Info
-	if err := answer(server.Get().AbsPath("/version").Do(ctx), &info); err != nil {
+	if err := t.do(ctx, request{method: http.MethodGet, path: "/version"}, &info); err != nil {
 		return nil, shortest(err)
 	}
 	return &info, nil
 }
 
-func (v *versions) write(w io.Writer, unknown error) error {
-	p := &printer{out: w}
+func (v *versions) write(p *printer, unknown error) {
 	p.line("exeunt:  %s", v.Client.Version)
 	if v.Client.Commit != "" {
 		changed := ""
@@ -145,5 +137,4 @@ func (v *versions) write(w io.Writer, unknown error) error {
 	} else {
 		p.line("server:  unknown: %v", unknown)
 	}
-	return p.err
 }

@@ -33,9 +33,6 @@ error says when it was deleted and how to restore it; --watch ends then.`,
 		Example: `  exeunt why deployment/web -n shop
   exeunt why namespace shop --watch`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
-				return err
-			}
 			if watch && o.format != "" {
 				return fmt.Errorf("--watch prints text only: leave out -o")
 			}
@@ -86,7 +83,7 @@ func why(ctx context.Context, c *client, ref v1.ObjectReference) (document, erro
 	d := reported(r)
 	switch {
 	case !r.Status.Exists && r.Status.Remaining == 0:
-		d.text = func(io.Writer) error { return nil }
+		d.text = func(*printer) {}
 		return d, errors.New(absentText(&r.Status, time.Now()))
 	case r.Status.State != v1.Active:
 		return d, nil
@@ -96,8 +93,9 @@ func why(ctx context.Context, c *client, ref v1.ObjectReference) (document, erro
 		return d, err
 	}
 	report := d.text
-	d.text = func(w io.Writer) error {
-		return errors.Join(report(w), writeTaken(w, p))
+	d.text = func(out *printer) {
+		report(out)
+		writeTaken(out, p)
 	}
 	return d, nil
 }
@@ -122,9 +120,10 @@ func absentText(s *v1.DeletionReportStatus, now time.Time) string {
 }
 
 // writeTaken prints what a delete of an ACTIVE object would remove with it.
-func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
+func writeTaken(out *printer, p *v1.DeletionPreview) {
 	if p.Status.Refused != "" {
-		return writef(w, "The server would refuse to delete it: %s.\n", p.Status.Refused)
+		out.line("The server would refuse to delete it: %s.", p.Status.Refused)
+		return
 	}
 	goes := map[string]int64{}
 	total := int64(0)
@@ -144,24 +143,21 @@ func writeTaken(w io.Writer, p *v1.DeletionPreview) error {
 		}
 	}
 	if len(others) == 0 {
-		_, err := fmt.Fprintln(w, "A delete would take nothing else with it.")
-		return err
+		out.line("A delete would take nothing else with it.")
+		return
 	}
 	namespace := ""
 	if object.Namespace != "" {
 		namespace = " -n " + about.Quote(object.Namespace)
 	}
-	return writef(w, "A delete would take %s with it: %s. To see them: exeunt preview %s%s\n", counted(total-1, "other object"),
+	out.line("A delete would take %s with it: %s. To see them: exeunt preview %s%s", counted(total-1, "other object"),
 		strings.Join(others, ", "), about.Quote(objectName(object.APIVersion, object.Kind, object.Name)), namespace)
 }
 
 // reported is the answer in every format. The names are those of the objects in the
 // reasons: what to look at next.
 func reported(r *v1.DeletionReport) document {
-	d := document{value: r, text: func(w io.Writer) error {
-		_, err := io.WriteString(w, reportText(&r.Status, time.Now()))
-		return err
-	}}
+	d := document{value: r, text: func(p *printer) { writeReport(p, &r.Status, time.Now()) }}
 	var visit func([]v1.Reason)
 	visit = func(reasons []v1.Reason) {
 		for i := range reasons {
@@ -186,7 +182,7 @@ func askReport(ctx context.Context, c *client, ref v1.ObjectReference) (*v1.Dele
 func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interval time.Duration, w io.Writer) error {
 	var told string
 	most, last := int64(0), int64(0)
-	for {
+	for p := (&printer{out: w}); ; {
 		r, err := askReport(ctx, c, ref)
 		if err != nil {
 			return err
@@ -196,18 +192,14 @@ func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interva
 		// Compare without times: they change although nothing happens.
 		if text := reportText(s, time.Time{}); text != told {
 			told = text
-			if _, err := io.WriteString(w, reportText(s, time.Now())); err != nil {
-				return err
-			}
+			writeReport(p, s, time.Now())
 		}
 		if s.Remaining < last {
-			if _, err := fmt.Fprintf(w, "%d gone, %d remaining\n", most-s.Remaining, s.Remaining); err != nil {
-				return err
-			}
+			p.line("%d gone, %d remaining", most-s.Remaining, s.Remaining)
 		}
 		most, last = max(most, s.Remaining), s.Remaining
-		if !s.Exists && s.Remaining == 0 {
-			return nil
+		if p.err != nil || !s.Exists && s.Remaining == 0 {
+			return p.err
 		}
 		select {
 		case <-ctx.Done():
@@ -217,53 +209,63 @@ func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interva
 	}
 }
 
-// reportText returns a report for people. With the zero time it leaves out
-// everything that depends on the time.
+// reportText is the text of writeReport.
 func reportText(s *v1.DeletionReportStatus, now time.Time) string {
 	var b strings.Builder
-	switch s.State {
-	case v1.Active:
-		fmt.Fprintf(&b, "%s is ACTIVE: it is not being deleted.\n", about.Describe(s.Object))
-	case v1.Deleting:
-		fmt.Fprintf(&b, "%s is DELETING.\n", about.Describe(s.Object))
-	default:
-		fmt.Fprintf(&b, "%s does not exist.\n", about.Describe(s.Object))
-	}
-	switch {
-	case s.Remaining > 0 && s.Exists:
-		fmt.Fprintf(&b, "%s to go first.\n", counted(s.Remaining, "object"))
-	case s.Remaining > 0:
-		fmt.Fprintf(&b, "%s to follow it.\n", counted(s.Remaining, "object"))
-	}
-	writeReasons(&b, s.Reasons, "", now)
-	if s.State == v1.Deleting && len(s.Reasons) == 0 {
-		b.WriteString("Nothing holds it: it is about to go.\n")
-	}
-	if s.Truncated {
-		b.WriteString("There is more below that is not shown.\n")
-	}
+	writeReport(&printer{out: &b}, s, now)
 	return b.String()
 }
 
-func writeReasons(b *strings.Builder, reasons []v1.Reason, indent string, now time.Time) {
+// writeReport prints a report for people. With the zero time it leaves out everything that
+// depends on the time.
+func writeReport(p *printer, s *v1.DeletionReportStatus, now time.Time) {
+	switch s.State {
+	case v1.Active:
+		p.line("%s is ACTIVE: it is not being deleted.", about.Describe(s.Object))
+	case v1.Deleting:
+		p.line("%s is DELETING.", about.Describe(s.Object))
+	default:
+		p.line("%s does not exist.", about.Describe(s.Object))
+	}
+	switch {
+	case s.Remaining > 0 && s.Exists:
+		p.line("%s to go first.", counted(s.Remaining, "object"))
+	case s.Remaining > 0:
+		p.line("%s to follow it.", counted(s.Remaining, "object"))
+	}
+	writeReasons(p, s.Reasons, "", now)
+	if s.State == v1.Deleting && len(s.Reasons) == 0 {
+		p.line("Nothing holds it: it is about to go.")
+	}
+	if s.Truncated {
+		p.line("There is more below that is not shown.")
+	}
+}
+
+func writeReasons(p *printer, reasons []v1.Reason, indent string, now time.Time) {
 	for i := range reasons {
 		r := &reasons[i]
-		branch, next := "├─ ", indent+"│  "
-		if i == len(reasons)-1 {
-			branch, next = "└─ ", indent+"   "
-		}
+		branch, next := branches(i == len(reasons)-1, indent)
 		message := r.Message
 		if now.IsZero() && (r.Type == v1.ReasonGracePeriod || r.Type == v1.ReasonReview || r.Type == v1.ReasonAdmission) {
 			message = ""
 		}
-		writef(b, "%s%s%s: %s", indent, branch, r.Type, message)
+		since := ""
 		if r.Since != nil && !now.IsZero() {
-			fmt.Fprintf(b, " (since %v)", now.Sub(r.Since.Time).Round(time.Second))
+			since = fmt.Sprintf(" (since %v)", now.Sub(r.Since.Time).Round(time.Second))
 		}
-		b.WriteString("\n")
+		p.line("%s%s: %s%s", branch, r.Type, message, since)
 		if r.Resolve != "" {
-			writef(b, "%sto resolve: %s\n", next, r.Resolve)
+			p.line("%sto resolve: %s", next, r.Resolve)
 		}
-		writeReasons(b, r.Children, next, now)
+		writeReasons(p, r.Children, next, now)
 	}
+}
+
+// branches returns what precedes a node of a tree, and what precedes the lines below it.
+func branches(last bool, indent string) (node, below string) {
+	if last {
+		return indent + "└─ ", indent + "   "
+	}
+	return indent + "├─ ", indent + "│  "
 }

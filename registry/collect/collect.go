@@ -101,7 +101,7 @@ type Collector struct {
 	sql     statements
 	turn    sync.Mutex // held during a review on SQLite
 
-	givenBack atomic.Int64 // bytes that were removed and are not recorded yet
+	reclaimed atomic.Int64 // bytes that were removed and are not recorded yet
 
 	manifests, blobRows, unlinks, removed *review.Engine
 }

@@ -106,8 +106,8 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // badRequest is the error for an invalid request.
 type badRequest struct{ error }
 
-// queueAnswer is the state of a queue.
-type queueAnswer struct {
+// QueueAnswer is the state of a queue.
+type QueueAnswer struct {
 	Depth   int        `json:"depth"`
 	Overdue int        `json:"overdue"`
 	Claimed int        `json:"claimed"`
@@ -116,8 +116,8 @@ type queueAnswer struct {
 	Due     *time.Time `json:"due,omitempty"` // time of the first review
 }
 
-func newQueueAnswer(s review.Stats) queueAnswer {
-	a := queueAnswer{Depth: s.Depth, Overdue: s.Overdue, Claimed: s.Claimed, Failing: s.Failing}
+func newQueueAnswer(s review.Stats) QueueAnswer {
+	a := QueueAnswer{Depth: s.Depth, Overdue: s.Overdue, Claimed: s.Claimed, Failing: s.Failing}
 	if !s.Oldest.IsZero() {
 		a.Oldest = &s.Oldest
 	}
@@ -127,18 +127,19 @@ func newQueueAnswer(s review.Stats) queueAnswer {
 	return a
 }
 
-type statsAnswer struct {
+// StatsAnswer is the state of the collector, and its settings.
+type StatsAnswer struct {
 	Paused            bool              `json:"paused"`
 	Off               bool              `json:"off"` // this process does not collect
 	CollectManifests  bool              `json:"collectManifests"`
 	CollectBlobs      bool              `json:"collectBlobs"`
 	CollectSignatures bool              `json:"collectSignatures"` // delete them with their image
-	Repositories      queueAnswer       `json:"repositories"`      // removed ones
-	Manifests         queueAnswer       `json:"manifests"`
-	Blobs             queueAnswer       `json:"blobs"`
-	Unlinks           queueAnswer       `json:"unlinks"`
+	Repositories      QueueAnswer       `json:"repositories"`      // removed ones
+	Manifests         QueueAnswer       `json:"manifests"`
+	Blobs             QueueAnswer       `json:"blobs"`
+	Unlinks           QueueAnswer       `json:"unlinks"`
 	UnlinkBytes       int64             `json:"unlinkBytes"`
-	GivenBack         int64             `json:"givenBackBytes"` // today, UTC
+	Reclaimed         int64             `json:"givenBackBytes"` // today, UTC
 	Uploads           int               `json:"uploads"`
 	Abandoned         int               `json:"abandonedUploads"`
 	ReviewAfter       map[string]string `json:"reviewAfter"`
@@ -149,12 +150,12 @@ func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := statsAnswer{
+	a := StatsAnswer{
 		Off:              k.collector.options.Off,
 		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
 		CollectSignatures: !k.collector.options.KeepSignatures,
 		Repositories:      newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
-		UnlinkBytes: s.UnlinkBytes, GivenBack: s.GivenBack, Uploads: s.Uploads, Abandoned: s.Abandoned,
+		UnlinkBytes: s.UnlinkBytes, Reclaimed: s.Reclaimed, Uploads: s.Uploads, Abandoned: s.Abandoned,
 	}
 	if a.Paused, err = k.collector.paused(ctx); err != nil {
 		return nil, err
@@ -183,7 +184,8 @@ func (k *Control) dryRun(ctx context.Context, query map[string]string) (any, err
 	return k.collector.DryRun(ctx)
 }
 
-type runAnswer struct {
+// RunAnswer is what a run removed.
+type RunAnswer struct {
 	Paused    bool `json:"paused"`
 	Complete  bool `json:"complete"`  // nothing else is due
 	Manifests int  `json:"manifests"` // without those of removed repositories
@@ -195,7 +197,7 @@ type runAnswer struct {
 // run reviews until nothing is due. The collector's own loops run at the same
 // time and share the work.
 func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
-	var a runAnswer
+	var a RunAnswer
 	var err error
 	if a.Paused, err = k.collector.paused(ctx); err != nil || a.Paused {
 		return a, err

@@ -208,7 +208,7 @@ func TestGCStats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.Manifests.Depth != 1 || s.Blobs.Depth != 1 || s.Blobs.Overdue != 0 || s.Unlinks.Depth != 1 || s.UnlinkBytes != 3 || s.Uploads != 1 || s.Abandoned != 1 || s.GivenBack != 0 {
+		if s.Manifests.Depth != 1 || s.Blobs.Depth != 1 || s.Blobs.Overdue != 0 || s.Unlinks.Depth != 1 || s.UnlinkBytes != 3 || s.Uploads != 1 || s.Abandoned != 1 || s.Reclaimed != 0 {
 			t.Errorf("stats %+v", s)
 		}
 		// To six o'clock, by at most twelve hours: midnight must not come between, and the
@@ -218,11 +218,11 @@ func TestGCStats(t *testing.T) {
 		if _, err := w.c.RunOne(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if s, err = w.c.Stats(t.Context()); err != nil || s.GivenBack != 6 {
+		if s, err = w.c.Stats(t.Context()); err != nil || s.Reclaimed != 6 {
 			t.Errorf("stats %+v, %v, want the bytes of both uploads given back", s, err)
 		}
 		w.later(24 * time.Hour)
-		if s, err = w.c.Stats(t.Context()); err != nil || s.GivenBack != 0 {
+		if s, err = w.c.Stats(t.Context()); err != nil || s.Reclaimed != 0 {
 			t.Errorf("stats %+v, %v, want no bytes given back on the next day", s, err)
 		}
 	})

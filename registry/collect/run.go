@@ -34,7 +34,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	tasks := []task.Task{
 		c.repeat("remove abandoned uploads", 0, uploadPoll, c.RemoveAbandoned),
 		c.repeat("forget what cannot be undeleted", uploadPoll, uploadPoll, c.ForgetDeleted),
-		c.repeat("record the bytes given back", givenBackEvery, givenBackEvery, c.recordGivenBack),
+		c.repeat("record the reclaimed bytes", reclaimedEvery, reclaimedEvery, c.recordReclaimed),
 	}
 	for _, e := range c.engines() {
 		tasks = append(tasks, task.Task{Name: "registry-collector", Run: e.Run})
@@ -45,10 +45,10 @@ func (c *Collector) Run(ctx context.Context) error {
 	if err := task.Run(ctx, c.options.Logger, tasks...); err != nil {
 		return err
 	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), givenBackEvery)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), reclaimedEvery)
 	defer cancel()
-	if _, err := c.recordGivenBack(ending); err != nil {
-		c.options.Logger.Warn("registry collector", "step", "record the bytes given back", "error", err)
+	if _, err := c.recordReclaimed(ending); err != nil {
+		c.options.Logger.Warn("registry collector", "step", "record the reclaimed bytes", "error", err)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 	if t.Unlinks, err = c.unlinks.RunOne(ctx); err != nil {
 		return t, err
 	}
-	_, err = c.recordGivenBack(ctx)
+	_, err = c.recordReclaimed(ctx)
 	return t, err
 }
 

@@ -212,12 +212,12 @@ ON CONFLICT (name) DO UPDATE SET value = excluded.value`
 )
 
 // unlinkBytes counts the bytes in the unlink queue, countUploads the open and
-// the abandoned uploads. givenBack are the bytes of a day.
+// the abandoned uploads. reclaimed are the bytes of a day.
 const (
-	addGivenBack = `
+	addReclaimed = `
 INSERT INTO gc_given_back (day, bytes) VALUES ($1, $2)
 ON CONFLICT (day) DO UPDATE SET bytes = gc_given_back.bytes + excluded.bytes`
-	givenBack    = `SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM gc_given_back WHERE day = $1`
+	reclaimed    = `SELECT CAST(coalesce(sum(bytes), 0) AS bigint) FROM gc_given_back WHERE day = $1`
 	unlinkBytes  = `SELECT CAST(coalesce(sum(size), 0) AS bigint) FROM gc_unlink_queue`
 	countUploads = `
 SELECT count(*), count(*) FILTER (WHERE updated_at <= $1 AND (claim_token IS NULL OR claim_until <= $2)) FROM blob_uploads`

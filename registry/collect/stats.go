@@ -14,8 +14,8 @@ type Stats struct {
 	Manifests, Blobs, Unlinks review.Stats
 	// UnlinkBytes is the number of bytes in the unlink queue.
 	UnlinkBytes int64
-	// GivenBack is the number of bytes that were removed today (UTC).
-	GivenBack int64
+	// Reclaimed is the number of bytes that were removed today (UTC).
+	Reclaimed int64
 	// Uploads is the number of open uploads, Abandoned that of the ones that
 	// will be removed.
 	Uploads, Abandoned int
@@ -41,7 +41,7 @@ func (c *Collector) Stats(ctx context.Context) (Stats, error) {
 		return Stats{}, wrap("count bytes to be removed", err)
 	}
 	now := c.options.Now()
-	if _, err := c.db.Row(ctx, givenBack, []any{day(now)}, &s.GivenBack); err != nil {
+	if _, err := c.db.Row(ctx, reclaimed, []any{day(now)}, &s.Reclaimed); err != nil {
 		return Stats{}, wrap("count bytes given back", err)
 	}
 	_, err = c.db.Row(ctx, countUploads, []any{now.Add(-c.options.UploadExpiry).UnixMilli(), now.UnixMilli()}, &s.Uploads, &s.Abandoned)

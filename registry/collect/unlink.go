@@ -63,7 +63,7 @@ func (u *unlinker) remove(task review.Task, size int64) review.Effect {
 		}
 		u.c.metrics.count(time.Since(begin), counted{workerUnlink, task.Event, outcomeDeleted})
 		u.c.metrics.giveBack(recovered{workerUnlink, task.Event, size})
-		u.c.givenBack.Add(size)
+		u.c.reclaimed.Add(size)
 		return nil
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -67,18 +68,24 @@ func (p Problem) String() string { return p.Item + ": " + p.Err.Error() }
 
 // Progress is the progress of an import. Its fields can be read at any time.
 type Progress struct {
-	Repositories, AllRepositories Count
-	Manifests, AllManifests       Count // Manifests: those processed, successfully or not
-	ManifestsSent                 Count
-	TagsSet                       Count
-	BlobsSent, BytesSent          Count // bytes include those of unfinished requests
-	BlobsMounted                  Count // large blobs that another repository of the destination had: not sent
-	BlobsUnused                   Count // blobs that no manifest of their repository uses: not imported
-	Failed                        Count
+	Repositories    Count `json:"repositories"`
+	AllRepositories Count `json:"repositoriesTotal"`
+	Manifests       Count `json:"manifests"` // those processed, successfully or not
+	AllManifests    Count `json:"manifestsTotal"`
+	ManifestsSent   Count `json:"manifestsSent"`
+	TagsSet         Count `json:"tagsSet"`
+	BlobsSent       Count `json:"blobsSent"`
+	BytesSent       Count `json:"bytesSent"`    // also those of unfinished requests
+	BlobsMounted    Count `json:"blobsMounted"` // large blobs that another repository of the destination had: not sent
+	BlobsUnused     Count `json:"blobsUnused"`  // blobs that no manifest of their repository uses: not imported
+	Failed          Count `json:"failed"`
 }
 
 // Count is a number that grows.
 type Count struct{ atomic.Int64 }
+
+// MarshalJSON writes the number.
+func (c *Count) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Load(), 10), nil }
 
 // Import is one run. Its Progress may be read while it runs.
 type Import struct {

@@ -47,18 +47,20 @@ const (
 
 // Finding is one defect.
 type Finding struct {
-	Problem Problem
-	Subject string // a digest, a repository with a digest, or a path of the blob store
-	Detail  string // for people
+	Problem Problem `json:"problem"`
+	Subject string  `json:"subject"` // a digest, a repository with a digest, or a path of the blob store
+	Detail  string  `json:"detail"`  // for people
 }
 
 func (f Finding) String() string { return fmt.Sprintf("%s: %s: %s", f.Problem, f.Subject, f.Detail) }
 
 // Result is how much Run has checked.
 type Result struct {
-	Manifests, Blobs, Paths int64
-	Bytes                   int64 // bytes read
-	Findings                int64
+	Manifests int64 `json:"manifests"`
+	Blobs     int64 `json:"blobs"`
+	Bytes     int64 `json:"bytes"` // bytes read
+	Paths     int64 `json:"paths"`
+	Findings  int64 `json:"-"`
 }
 
 // Options are the settings of Run. Zero values have a default.
