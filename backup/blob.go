@@ -98,7 +98,7 @@ func openBlob(ctx context.Context, from blobstore.Store, path string, b registry
 	return &checked{ReadCloser: content, name: "blob " + b.Digest, hash: d.Algorithm().Hash(), want: d.Encoded(), left: b.Size}, nil
 }
 
-// matches says whether the target has exactly the bytes of a blob.
+// matches reports whether the target has exactly the bytes of a blob.
 func (t *Target) matches(ctx context.Context, b registry.StoredBlob) bool {
 	content, err := openBlob(ctx, t.store, blobstore.PathOf(b.Digest), b)
 	if err != nil {

@@ -17,7 +17,7 @@ const encryptionFile = "encryption.yaml"
 // of them have mode 0600, in a backup too.
 var keyFiles = []string{"kubeconfig", "registry-token"}
 
-// isKey says whether a server has a key file of this name.
+// isKey reports whether a server has a key file of this name.
 func isKey(name string) bool {
 	if name == encryptionFile || slices.Contains(keyFiles, name) {
 		return true

@@ -118,7 +118,7 @@ func (w *world) damaged(path string, whole, content []byte, what string) {
 	}
 }
 
-// harmless says whether the change of a manifest changes white space only.
+// harmless reports whether the change of a manifest changes white space only.
 func harmless(path string, whole, content []byte) bool {
 	if !strings.HasSuffix(path, manifestSuffix) {
 		return false

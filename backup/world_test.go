@@ -178,7 +178,7 @@ func (w *world) collect(c *collect.Collector) {
 	}
 }
 
-// stored says whether the server has bytes at a path.
+// stored reports whether the server has bytes at a path.
 func (w *world) stored(path string) bool {
 	w.Helper()
 	_, err := w.Store.Stat(w.Context(), path)

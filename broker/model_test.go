@@ -205,7 +205,7 @@ func TestEveryHistory(t *testing.T) {
 	t.Logf("%d worlds", len(how))
 }
 
-// ends says whether a few rounds lead to Deleted, if every node leaves when it is asked to
+// ends reports whether a few rounds lead to Deleted, if every node leaves when it is asked to
 // and every XR goes.
 func (w world) ends() bool {
 	w.round = round{}

@@ -26,7 +26,7 @@ SELECT path FROM (SELECT path FROM blobs WHERE NOT small AND NOT damaged ORDER B
 UNION
 SELECT path FROM (SELECT path FROM blobs WHERE NOT small AND NOT damaged ORDER BY id LIMIT 8) o`
 
-	// pathsInDoubt says whether the blob store may hold bytes without a blob: of
+	// pathsInDoubt reports whether the blob store may hold bytes without a blob: of
 	// uploads, or waiting to be unlinked.
 	pathsInDoubt = `SELECT EXISTS (SELECT 1 FROM blob_uploads) OR EXISTS (SELECT 1 FROM gc_unlink_queue)`
 )

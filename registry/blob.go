@@ -84,7 +84,7 @@ func (r *Registry) findBlob(ctx context.Context, to Request) (b blob, found bool
 	return b, found, nil
 }
 
-// blobUnknown says whether the blob, its bytes or the repository is missing.
+// blobUnknown reports whether the blob, its bytes or the repository is missing.
 // HEAD has no body for that.
 func (r *Registry) blobUnknown(ctx context.Context, to Request) error {
 	damaged := false

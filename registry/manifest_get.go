@@ -65,7 +65,7 @@ func (r *Registry) findManifest(ctx context.Context, to Request) (m stored, foun
 	return m, found, nil
 }
 
-// manifestUnknown says whether the manifest or the repository is missing.
+// manifestUnknown reports whether the manifest or the repository is missing.
 func (r *Registry) manifestUnknown(ctx context.Context, to Request) error {
 	if _, err := r.existing(ctx, to.Repository); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (r *Registry) manifestUnknown(ctx context.Context, to Request) error {
 	return errorf(ManifestUnknown, "the repository has no manifest %s", to.Digest)
 }
 
-// matches says whether If-None-Match names a tag. Some registry clients send the
+// matches reports whether If-None-Match names a tag. Some registry clients send the
 // digest without quotes.
 func matches(headers []string, tag string) bool {
 	for _, header := range headers {

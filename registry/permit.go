@@ -7,13 +7,13 @@ import (
 
 // Client is the client of a request, and what it may do. A nil Client may do nothing.
 type Client interface {
-	// Known says whether the client has logged in.
+	// Known reports whether the client has logged in.
 	Known() bool
 	// May returns why the client may not use a verb of the API on the Repository of a
 	// path, or nil. The empty path is all repositories. An *Error is sent as it is,
 	// others are a denial.
 	May(verb, repository string) error
-	// Sees says whether the catalog shows a repository to the client.
+	// Sees reports whether the catalog shows a repository to the client.
 	Sees(repository string) bool
 }
 

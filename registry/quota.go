@@ -34,7 +34,7 @@ func (q Quotas) checkSize(size int64) error {
 // SetQuotas replaces the quotas while the registry serves. What is stored already stays.
 func (r *Registry) SetQuotas(q Quotas) { r.quotas.Store(&q) }
 
-// checkUploads refuses an upload if as many are under way as may be, and says whether there
+// checkUploads refuses an upload if as many are under way as may be, and reports whether there
 // is such a limit.
 func (r *Registry) checkUploads(ctx context.Context, repository string) (limited bool, err error) {
 	quotas := r.quotas.Load()

@@ -98,7 +98,7 @@ type Registry struct {
 	quotas   atomic.Pointer[Quotas]
 	inFlight *inflight.Limit
 	writer   *writer
-	fresh    fresh
+	empty    emptyUploads
 	types    mediaTypes
 	handlers [kinds]handler
 }
@@ -138,7 +138,7 @@ func New(c Config) *Registry {
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
-		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB}, fresh: fresh{db: c.DB},
+		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB}, empty: emptyUploads{db: c.DB},
 	}
 	r.SetQuotas(c.Quotas)
 	if c.Redirect {
@@ -272,7 +272,7 @@ func (r *Registry) bodyMemory(k Kind, length int64) int64 {
 // it carries the bytes of a blob. Those may take hours.
 const requestTimeout = 60 * time.Second
 
-// carriesBlob says whether requests or answers of a kind carry a blob.
+// carriesBlob reports whether requests or answers of a kind carry a blob.
 func (k Kind) carriesBlob() bool {
 	switch k {
 	case BlobGet, UploadStart, UploadPatch, UploadPut:

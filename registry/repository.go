@@ -35,7 +35,7 @@ func (r *Registry) existing(ctx context.Context, name string) (repository, error
 	return repo, err
 }
 
-// removed says whether the row of a repository was deleted since it was found.
+// removed reports whether the row of a repository was deleted since it was found.
 // It is called after a failure, so that pushes need not lock the repository.
 func (r *Registry) removed(ctx context.Context, repo repository) bool {
 	var n int64
@@ -69,7 +69,7 @@ func (t *target) refusal(name string) error {
 	return nil
 }
 
-// usable says whether a target exists, and has its object if there is an API.
+// usable reports whether a target exists, and has its object if there is an API.
 func (r *Registry) usable(t target, found bool) bool {
 	return found && (t.declared || r.declare == nil)
 }

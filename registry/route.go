@@ -123,7 +123,7 @@ func match(method string, path []string) (endpoint, error) {
 	return endpoint{}, errorf(Unsupported, "nothing is served at this path").as(http.StatusNotFound)
 }
 
-// isUploadID says whether an id has the form of upload ids.
+// isUploadID reports whether an id has the form of upload ids.
 func isUploadID(id string) bool {
 	parsed, err := uuid.Parse(id)
 	return err == nil && parsed.String() == id
@@ -259,5 +259,5 @@ func isDigest(s string) bool {
 	return true
 }
 
-// Supported says whether the registry computes digests of an algorithm.
+// Supported reports whether the registry computes digests of an algorithm.
 func Supported(a digest.Algorithm) bool { return a == digest.SHA256 || a == digest.SHA512 }

@@ -64,7 +64,7 @@ WHERE b.digest = $2 AND EXISTS (
 // promised is the duration of a promise, in milliseconds.
 const promised = `coalesce((SELECT value FROM gc_review_after_defaults WHERE event = 'existence_check'), 3600000)`
 
-// findBlobDue is findBlob, and says whether the blob's review is due before a
+// findBlobDue is findBlob, and reports whether the blob's review is due before a
 // promise made at $3 ends. It reads the delay only for a queued blob.
 const findBlobDue = `
 SELECT b.path, b.size, b.small,
@@ -139,7 +139,7 @@ JOIN media_types t ON t.id = m.media_type_id
 WHERE r.path = $1 AND g.name = $2`
 )
 
-// manifestDue says whether a manifest's review is due before a promise made at
+// manifestDue reports whether a manifest's review is due before a promise made at
 // $2 ends.
 const manifestDue = `SELECT 1 FROM gc_manifest_review_queue WHERE manifest = $1 AND review_after < CAST($2 AS bigint) + ` + promised
 

@@ -114,7 +114,7 @@ func (u *upload) claim(now time.Time) (token, until any) {
 // resume takes an upload for this request, at the end of the stored bytes. If it has
 // no bytes yet, resume writes its row.
 func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
-	u, algorithm, err := r.resumeOrFresh(ctx, to)
+	u, algorithm, err := r.resumeOrEmpty(ctx, to)
 	if err != nil || u != nil {
 		return u, err
 	}
@@ -124,15 +124,15 @@ func (r *Registry) resume(ctx context.Context, to Request) (*upload, error) {
 	return r.begin(ctx, to, algorithm, true)
 }
 
-// resumeOrFresh takes an upload for this request, or returns the algorithm of one that
+// resumeOrEmpty takes an upload for this request, or returns the algorithm of one that
 // has no bytes yet.
-func (r *Registry) resumeOrFresh(ctx context.Context, to Request) (*upload, digest.Algorithm, error) {
+func (r *Registry) resumeOrEmpty(ctx context.Context, to Request) (*upload, digest.Algorithm, error) {
 	u, unknown := r.resumeRow(ctx, to)
 	var refused *Error
 	if !errors.As(unknown, &refused) || refused.Code != BlobUploadUnknown {
 		return u, "", unknown
 	}
-	algorithm, err := r.fresh.find(ctx, to, r.now())
+	algorithm, err := r.empty.find(ctx, to, r.now())
 	if err == nil && algorithm == "" {
 		err = unknown
 	}

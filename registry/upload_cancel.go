@@ -6,12 +6,12 @@ import "net/http"
 // needs none to end.
 func (r *Registry) uploadCancel(w http.ResponseWriter, req *http.Request, to Request) error {
 	ctx := req.Context()
-	u, _, err := r.resumeOrFresh(ctx, to)
+	u, _, err := r.resumeOrEmpty(ctx, to)
 	if err != nil {
 		return err
 	}
 	if u == nil {
-		r.fresh.end(to.Upload)
+		r.empty.end(to.Upload)
 	} else {
 		defer u.close(ctx)
 		if err := u.discard(ctx); err != nil {

@@ -170,7 +170,7 @@ func (u *upload) ended(ctx context.Context, what string, err error) error {
 		u.token = ""
 	}
 	if err == nil && what != "save" {
-		u.r.fresh.end(u.id)
+		u.r.empty.end(u.id)
 	}
 	if err == nil || !u.r.removed(ctx, u.repo) {
 		return wrapInternal(what+" upload", err)

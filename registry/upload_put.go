@@ -16,7 +16,7 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	if err != nil {
 		return err
 	}
-	algorithm, err := r.fresh.find(ctx, to, r.now())
+	algorithm, err := r.empty.find(ctx, to, r.now())
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 		}
 		defer done()
 		if want.Algorithm().FromBytes(content) == want {
-			return r.putFresh(ctx, w, to, want, content)
+			return r.putWithoutRow(ctx, w, to, want, content)
 		}
 		// It may be the end of an upload that has a row.
 		req.Body = io.NopCloser(bytes.NewReader(content))
@@ -53,13 +53,13 @@ func (r *Registry) uploadPut(w http.ResponseWriter, req *http.Request, to Reques
 	return u.publish(ctx, w, want)
 }
 
-// putFresh is putSmall for an upload that may have no row yet. If it has one, nothing in
+// putWithoutRow is putSmall for an upload that may have no row yet. If it has one, nothing in
 // it is needed, and the collector removes it as an abandoned one. After an error the
 // client may retry.
-func (r *Registry) putFresh(ctx context.Context, w http.ResponseWriter, to Request, want digest.Digest, content []byte) error {
+func (r *Registry) putWithoutRow(ctx context.Context, w http.ResponseWriter, to Request, want digest.Digest, content []byte) error {
 	err := r.putSmall(ctx, w, to, want, content)
 	if err == nil {
-		r.fresh.end(to.Upload)
+		r.empty.end(to.Upload)
 	}
 	return err
 }

@@ -23,7 +23,7 @@ import (
 // deletes the bytes.
 const smallBlobs = 64 << 10
 
-// smallBody says whether the body of a request can be a whole small blob. Its
+// smallBody reports whether the body of a request can be a whole small blob. Its
 // length must be known, because none of it has been read yet.
 func (r *Registry) smallBody(req *http.Request) bool {
 	return req.ContentLength > 0 && req.ContentLength <= r.small && req.Header.Get("Content-Range") == ""

@@ -60,7 +60,7 @@ func (r *Registry) start(ctx context.Context, to Request, algorithm digest.Algor
 		if _, err := r.ensure(ctx, to); err != nil {
 			return "", err
 		}
-		return r.fresh.newID(ctx, to.Repository, algorithm, r.now())
+		return r.empty.newID(ctx, to.Repository, algorithm, r.now())
 	}
 	to.Upload = uuid.NewString()
 	u, err := r.begin(ctx, to, algorithm, false)

@@ -18,7 +18,7 @@ func (r *Registry) uploadStatus(w http.ResponseWriter, req *http.Request, to Req
 		return err
 	}
 	if !found {
-		algorithm, err := r.fresh.find(ctx, to, r.now())
+		algorithm, err := r.empty.find(ctx, to, r.now())
 		if err != nil {
 			return err
 		}

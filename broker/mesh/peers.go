@@ -13,7 +13,7 @@ import (
 // MaxWait is the longest wait of a poll.
 const MaxWait = 30 * time.Second
 
-// Peers lists the other nodes of a project and says whether this one must
+// Peers lists the other nodes of a project and reports whether this one must
 // drain. With the revision of an earlier answer it waits, up to wait, until a
 // node has changed since. It follows the store's feed, so it sees changes of
 // all replicas. Denial: UnknownNode, when the node has been removed.
@@ -98,7 +98,7 @@ func peerOf(o *v1alpha1.MeshNode) v1alpha1.Peer {
 	return p
 }
 
-// selfOf says whether a node must drain.
+// selfOf reports whether a node must drain.
 func selfOf(o *v1alpha1.MeshNode, now time.Time) v1alpha1.Self {
 	if o.DeletionTimestamp == nil {
 		return v1alpha1.Self{}

@@ -17,7 +17,7 @@ import (
 // finds no blueprint: its rounds report that, it fails at its deadline, and it
 // can be deleted at any time, because teardown needs no blueprint.
 
-// isUsed says whether a resource needs a blueprint.
+// isUsed reports whether a resource needs a blueprint.
 const isUsed = `SELECT 1 FROM provisioned_resources WHERE blueprint_name = $1 AND phase <> 'Deleted' LIMIT 1`
 
 // ReleaseBlueprints removes the finalizer of deleted Blueprints that no

@@ -64,7 +64,7 @@ func TestStatusWithoutRegistry(t *testing.T) {
 	}
 }
 
-// TestReady: status --ready prints nothing, and its exit code says whether /readyz is 200.
+// TestReady: status --ready prints nothing, and its exit code reports whether /readyz is 200.
 func TestReady(t *testing.T) {
 	status := http.StatusOK
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

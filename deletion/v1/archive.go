@@ -127,7 +127,7 @@ type ObjectName struct {
 
 // RestoreStatus is the result for each object, owners first.
 type RestoreStatus struct {
-	// Phase says whether the server still works on it. Absent in a dry run.
+	// Phase is how far the server is. Absent in a dry run.
 	Phase Phase `json:"phase,omitempty"`
 	// Complete: all that was asked for exists again.
 	Complete bool `json:"complete"`
@@ -166,10 +166,14 @@ type Phase string
 
 // The phases. The last two are final.
 const (
-	Running    Phase = "Running"
-	Waiting    Phase = "Waiting" // for objects that are being deleted
-	Complete   Phase = "Complete"
-	Incomplete Phase = "Incomplete" // the results say what is missing, and why
+	// Running: the server works on it.
+	Running Phase = "Running"
+	// Waiting: it waits for objects that are being deleted.
+	Waiting Phase = "Waiting"
+	// Complete: all that was asked for exists again.
+	Complete Phase = "Complete"
+	// Incomplete: the results say what is missing, and why.
+	Incomplete Phase = "Incomplete"
 )
 
 // Ended reports whether the phase is final.
@@ -192,9 +196,12 @@ type Outcome string
 
 // The outcomes. In a dry run they say what would happen.
 const (
+	// Created: it exists again.
 	Created Outcome = "created"
-	Skipped Outcome = "skipped" // the name is taken; nothing is overwritten
-	Failed  Outcome = "failed"
+	// Skipped: the name is taken; nothing is overwritten.
+	Skipped Outcome = "skipped"
+	// Failed: the server refused it; the reason says why.
+	Failed Outcome = "failed"
 	// Awaited: it is being deleted, or needs what is. It is restored when that is gone.
 	Awaited Outcome = "awaited"
 	// CalledOff: its deletion waited for confirmation; it is ACTIVE again, with the

@@ -40,11 +40,16 @@ type CascadeState string
 
 // The states of a cascade.
 const (
-	CascadeRunning        CascadeState = "running"
-	CascadeHeld           CascadeState = "held" // the guard waits for a confirmation
-	CascadeEnded          CascadeState = "ended"
+	// CascadeRunning: objects have to follow.
+	CascadeRunning CascadeState = "running"
+	// CascadeHeld: the guard waits for a confirmation.
+	CascadeHeld CascadeState = "held"
+	// CascadeEnded: it removes no more.
+	CascadeEnded CascadeState = "ended"
+	// CascadePartlyRestored: some of its objects were restored.
 	CascadePartlyRestored CascadeState = "partly restored"
-	CascadeRestored       CascadeState = "restored"
+	// CascadeRestored: all of its objects were restored.
+	CascadeRestored CascadeState = "restored"
 )
 
 // CascadeStatus is how far the cascade is.

@@ -206,16 +206,19 @@ type State string
 
 // The states.
 const (
+	// DoesNotExist: there is no such object.
 	DoesNotExist State = "DOES_NOT_EXIST"
-	Active       State = "ACTIVE"
-	Deleting     State = "DELETING"
+	// Active: it exists, and is not being deleted.
+	Active State = "ACTIVE"
+	// Deleting: it exists, and is being deleted.
+	Deleting State = "DELETING"
 )
 
 // DeletionReportStatus is the answer.
 type DeletionReportStatus struct {
 	// Object is the object that was found.
 	Object ObjectReference `json:"object"`
-	// Exists says whether it exists.
+	// Exists is true if there is such an object.
 	Exists bool `json:"exists"`
 	// State is where in its life it is.
 	State State `json:"state,omitempty"`

@@ -404,7 +404,7 @@ func schema_exeunt_exeunt_deletion_v1_CascadeStatus(ref common.ReferenceCallback
 				Properties: map[string]spec.Schema{
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "State is what the cascade is doing.\n\nPossible enum values:\n - `\"ended\"` the guard waits for a confirmation\n - `\"held\"`\n - `\"partly restored\"`\n - `\"restored\"`\n - `\"running\"`",
+							Description: "State is what the cascade is doing.\n\nPossible enum values:\n - `\"ended\"` : it removes no more.\n - `\"held\"` : the guard waits for a confirmation.\n - `\"partly restored\"` : some of its objects were restored.\n - `\"restored\"` : all of its objects were restored.\n - `\"running\"` : objects have to follow.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -890,7 +890,7 @@ func schema_exeunt_exeunt_deletion_v1_DeletionReportStatus(ref common.ReferenceC
 					},
 					"exists": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Exists says whether it exists.",
+							Description: "Exists is true if there is such an object.",
 							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
@@ -898,7 +898,7 @@ func schema_exeunt_exeunt_deletion_v1_DeletionReportStatus(ref common.ReferenceC
 					},
 					"state": {
 						SchemaProps: spec.SchemaProps{
-							Description: "State is where in its life it is.\n\nPossible enum values:\n - `\"ACTIVE\"`\n - `\"DELETING\"`\n - `\"DOES_NOT_EXIST\"`",
+							Description: "State is where in its life it is.\n\nPossible enum values:\n - `\"ACTIVE\"` : it exists, and is not being deleted.\n - `\"DELETING\"` : it exists, and is being deleted.\n - `\"DOES_NOT_EXIST\"` : there is no such object.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"ACTIVE", "DELETING", "DOES_NOT_EXIST"},
@@ -1610,7 +1610,7 @@ func schema_exeunt_exeunt_deletion_v1_RestoreResult(ref common.ReferenceCallback
 					},
 					"outcome": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Outcome is what became of it.\n\nPossible enum values:\n - `\"awaited\"` : it is being deleted, or needs what is. It is restored when that is gone.\n - `\"called off\"` : its deletion waited for confirmation; it is ACTIVE again, with the same uid.\n - `\"created\"`\n - `\"failed\"` the name is taken; nothing is overwritten\n - `\"skipped\"`",
+							Description: "Outcome is what became of it.\n\nPossible enum values:\n - `\"awaited\"` : it is being deleted, or needs what is. It is restored when that is gone.\n - `\"called off\"` : its deletion waited for confirmation; it is ACTIVE again, with the same uid.\n - `\"created\"` : it exists again.\n - `\"failed\"` : the server refused it; the reason says why.\n - `\"skipped\"` : the name is taken; nothing is overwritten.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1739,7 +1739,7 @@ func schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref common.ReferenceCallback
 				Properties: map[string]spec.Schema{
 					"phase": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Phase says whether the server still works on it. Absent in a dry run.\n\nPossible enum values:\n - `\"Complete\"` for objects that are being deleted\n - `\"Incomplete\"`\n - `\"Running\"`\n - `\"Waiting\"`",
+							Description: "Phase is how far the server is. Absent in a dry run.\n\nPossible enum values:\n - `\"Complete\"` : all that was asked for exists again.\n - `\"Incomplete\"` : the results say what is missing, and why.\n - `\"Running\"` : the server works on it.\n - `\"Waiting\"` : it waits for objects that are being deleted.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Complete", "Incomplete", "Running", "Waiting"},

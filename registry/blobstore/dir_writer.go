@@ -20,12 +20,12 @@ type dirWriter struct {
 	path string
 	name string // of the file in the file system
 
-	file   *os.File // nil: not created yet, or closed
-	fresh  bool     // the file's name has not been synced
-	size   int64
-	begun  int64 // the kernel has started to write the bytes before this offset
-	closed bool
-	failed error // the error of a failed sync
+	file         *os.File // nil: not created yet, or closed
+	unsyncedName bool     // the file's name has not been synced
+	size         int64
+	begun        int64 // the kernel has started to write the bytes before this offset
+	closed       bool
+	failed       error // the error of a failed sync
 }
 
 // Create is Store.Create.
@@ -72,7 +72,7 @@ func (w *dirWriter) reopen() error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	w.file, w.fresh, w.size, w.begun = f, true, size, size
+	w.file, w.unsyncedName, w.size, w.begun = f, true, size, size
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (w *dirWriter) make() error {
 	if err != nil {
 		return err
 	}
-	w.file, w.fresh = f, true
+	w.file, w.unsyncedName = f, true
 	return nil
 }
 
@@ -132,10 +132,10 @@ func (w *dirWriter) Sync() error {
 }
 
 func (w *dirWriter) sync() error {
-	if err := w.file.Sync(); err != nil || !w.fresh {
+	if err := w.file.Sync(); err != nil || !w.unsyncedName {
 		return err
 	}
-	w.fresh = false
+	w.unsyncedName = false
 	return w.dir.syncs.sync(w.dir.root, folderOf(w.path))
 }
 

@@ -24,7 +24,7 @@ type Marked interface {
 	// SetMark writes an id that survives a power cut. If the store has another
 	// id, SetMark returns ErrMarked, unless replace is set.
 	SetMark(ctx context.Context, id string, replace bool) error
-	// Used says whether the store holds bytes.
+	// Used reports whether the store holds bytes.
 	Used(ctx context.Context) (bool, error)
 }
 

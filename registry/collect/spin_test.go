@@ -126,7 +126,7 @@ func (s *spin) collect(ctx context.Context) {
 	}
 }
 
-// enough says whether enough pushes were made and enough of them raced with reviews.
+// enough reports whether enough pushes were made and enough of them raced with reviews.
 func (s *spin) enough() bool {
 	return s.pushes.Load() >= int64(*spinPushes) && s.manifests.Load() > 0 && s.blobs.Load() > 0
 }
@@ -165,7 +165,7 @@ func (s *spin) client(name string) {
 	}
 }
 
-// excused says whether a push that took longer than the promise may fail this
+// excused reports whether a push that took longer than the promise may fail this
 // way: the server was busy, or a blob was collected after its promise. A 500 and
 // a broken connection are never excused.
 func excused(err error) bool {

@@ -117,7 +117,7 @@ const (
 	takeRemovedPostgres = takeRemovedSQLite + ` FOR UPDATE SKIP LOCKED`
 )
 
-// isArchived says whether an object can still be restored.
+// isArchived reports whether an object can still be restored.
 const isArchived = `SELECT EXISTS (SELECT 1 FROM archive a WHERE a.uid = $1)`
 
 // removableManifests are manifests of a repository that are in no list: the
@@ -154,13 +154,13 @@ DELETE FROM top_level_namespaces WHERE id IN (
     FOR UPDATE SKIP LOCKED)`
 )
 
-// pathKnown says whether a row names a path, and returns its size in the unlink
+// pathKnown reports whether a row names a path, and returns its size in the unlink
 // queue.
 const pathKnown = `
 SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1) OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1),
     coalesce((SELECT q.size FROM gc_unlink_queue q WHERE q.path = $1), 0)`
 
-// pathToUnlink is pathKnown for the unlinker; the last column says whether a backup
+// pathToUnlink is pathKnown for the unlinker; the last column reports whether a backup
 // runs that needs the bytes to stay. One statement reads both, see
 // docs/spec/backup.md.
 const pathToUnlink = `

@@ -56,7 +56,7 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("refused with %d: %s", r.status, r.text) }
 
-// mayRetry says whether a retry may succeed.
+// mayRetry reports whether a retry may succeed.
 func (r *refusal) mayRetry() bool {
 	switch r.status {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
@@ -109,7 +109,7 @@ func (c *client) do(ctx context.Context, q request) (response, error) {
 	}
 }
 
-// once sends a request once, and says whether a retry may help.
+// once sends a request once, and reports whether a retry may help.
 func (c *client) once(ctx context.Context, q request) (got response, again bool, err error) {
 	body := &countedBody{sent: c.sent}
 	var size int64

@@ -9,7 +9,7 @@ import (
 	v1 "github.com/exeunt/exeunt/registry/v1"
 )
 
-// Public says whether clients that have not logged in may pull from the repository of a
+// Public reports whether clients that have not logged in may pull from the repository of a
 // path: spec.anonymousPull of its object, as it is now.
 func (r *Repositories) Public(ctx context.Context, path string) (bool, error) {
 	if !v1.ValidPath(path) {

@@ -268,7 +268,7 @@ func (r *Repositories) write(ctx context.Context, current object.Object, f figur
 	return err
 }
 
-// into sets the status, and says whether it changed. lastPush stays when the
+// into sets the status, and reports whether it changed. lastPush stays when the
 // pushed content is gone.
 func (f figures) into(u *unstructured.Unstructured) bool {
 	before, _, _ := unstructured.NestedMap(u.Object, "status")

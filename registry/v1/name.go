@@ -68,13 +68,13 @@ func Path(namespace, name string) (path string, known bool) {
 	return path, ns == namespace && n == name
 }
 
-// plainName says whether a component is a valid name without change.
+// plainName reports whether a component is a valid name without change.
 func plainName(component string) bool {
 	valid := isLabel(component) || len(validation.IsDNS1123Subdomain(component)) == 0
 	return valid && !(strings.Contains(component, "-") && derived.MatchString(component))
 }
 
-// isLabel says whether s is a DNS label, as validation.IsDNS1123Label does. It runs for
+// isLabel reports whether s is a DNS label, as validation.IsDNS1123Label does. It runs for
 // every request, so it is not a regular expression.
 func isLabel(s string) bool {
 	for i := range len(s) {
@@ -103,7 +103,7 @@ func derive(text, whole string) string {
 // MaxPath is the longest path.
 const MaxPath = 255
 
-// ValidPath says whether a repository can have this path: components of
+// ValidPath reports whether a repository can have this path: components of
 // lower-case letters and digits, separated by one dot, one or two underscores,
 // or any number of dashes. It runs for every request, so it is not a regular
 // expression.

@@ -50,7 +50,7 @@ WHERE m.id IN (
     SELECT g.manifest_id FROM gc_blobs_configurations g WHERE g.blob_id = $1)
 ORDER BY r.path, m.id LIMIT $2`
 
-// pathKnown says whether a row names a path, or the unlink queue has it.
+// pathKnown reports whether a row names a path, or the unlink queue has it.
 const pathKnown = `
 SELECT EXISTS (SELECT 1 FROM blobs b WHERE b.path = $1)
     OR EXISTS (SELECT 1 FROM blob_uploads u WHERE u.path = $1)

@@ -64,7 +64,7 @@ DELETE FROM repository_blobs
 WHERE repository_id = (SELECT id FROM repositories WHERE path = $1) AND blob_id = (SELECT b.id FROM blobs b WHERE b.digest = $2)
 RETURNING repository_id`
 
-// ManifestThere says whether a manifest still exists; KeepManifest is KeepBlob for
+// ManifestThere reports whether a manifest still exists; KeepManifest is KeepBlob for
 // manifests.
 const (
 	ManifestThere = `SELECT 1 FROM manifests WHERE id = $1`

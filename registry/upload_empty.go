@@ -17,7 +17,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// fresh knows uploads that have begun but have no bytes yet. They have no row: it
+// emptyUploads knows the uploads that have begun but have no bytes yet. They have no row: it
 // would cost one more commit per blob, and there is nothing to lose or to leave
 // behind. The row is written with the first bytes; a small blob sent in one request
 // never needs one.
@@ -30,7 +30,7 @@ import (
 //
 // The process remembers uploads that have ended, so that they do not begin again. Another
 // replica accepts bytes for such an id as for a new upload, and checks their digest.
-type fresh struct {
+type emptyUploads struct {
 	db  *sqldb.DB
 	key atomic.Pointer[string] // nil: not read yet
 
@@ -39,8 +39,8 @@ type fresh struct {
 }
 
 const (
-	// freshFor is how long after its begin an upload may get its first bytes.
-	freshFor = time.Hour
+	// emptyFor is how long after its begin an upload may get its first bytes.
+	emptyFor = time.Hour
 	// endedKept bounds the ids in memory.
 	endedKept = 4096
 )
@@ -54,7 +54,7 @@ const (
 )
 
 // newID returns the id of an upload that begins now.
-func (f *fresh) newID(ctx context.Context, repository string, algorithm digest.Algorithm, now time.Time) (string, error) {
+func (f *emptyUploads) newID(ctx context.Context, repository string, algorithm digest.Algorithm, now time.Time) (string, error) {
 	var id uuid.UUID
 	rand.Read(id[algorithmByte:signedBytes])              // never fails
 	binary.BigEndian.PutUint32(id[:], uint32(now.Unix())) // until 2106
@@ -72,13 +72,13 @@ const uuidVersion, uuidVariant = 0x80, 0x80
 
 // find returns the algorithm of an upload that may still get its first bytes. Empty:
 // there is no such upload.
-func (f *fresh) find(ctx context.Context, to Request, now time.Time) (digest.Algorithm, error) {
+func (f *emptyUploads) find(ctx context.Context, to Request, now time.Time) (digest.Algorithm, error) {
 	id, err := uuid.Parse(to.Upload)
 	if err != nil {
 		return "", nil // not an id of ours
 	}
 	begun := time.Unix(int64(binary.BigEndian.Uint32(id[:])), 0)
-	if now.Sub(begun).Abs() > freshFor || f.hasEnded(to.Upload) {
+	if now.Sub(begun).Abs() > emptyFor || f.hasEnded(to.Upload) {
 		return "", nil
 	}
 	signature, err := f.sign(ctx, to.Repository, id)
@@ -92,7 +92,7 @@ func (f *fresh) find(ctx context.Context, to Request, now time.Time) (digest.Alg
 }
 
 // sign returns the last part of an id.
-func (f *fresh) sign(ctx context.Context, repository string, id uuid.UUID) ([]byte, error) {
+func (f *emptyUploads) sign(ctx context.Context, repository string, id uuid.UUID) ([]byte, error) {
 	key := f.key.Load()
 	if key == nil {
 		read, _, err := dataID(ctx, f.db)
@@ -109,7 +109,7 @@ func (f *fresh) sign(ctx context.Context, repository string, id uuid.UUID) ([]by
 }
 
 // end records that an upload has ended.
-func (f *fresh) end(id string) {
+func (f *emptyUploads) end(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ended == nil || len(f.ended) >= endedKept {
@@ -118,12 +118,12 @@ func (f *fresh) end(id string) {
 	f.ended[id] = struct{}{}
 }
 
-func (f *fresh) hasEnded(id string) bool {
+func (f *emptyUploads) hasEnded(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	_, ended := f.ended[id]
 	return ended
 }
 
-// oneProcess says whether this process serves all requests.
+// oneProcess reports whether this process serves all requests.
 func (r *Registry) oneProcess() bool { return r.db.Engine() == sqldb.SQLite }
