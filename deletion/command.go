@@ -55,9 +55,12 @@ func groupVersion(apiVersion string) string {
 }
 
 // Plural returns the word for n things.
-func Plural(n int, word string) string {
+func Plural[N int | int64](n N, word string) string {
 	if n == 1 {
 		return word
+	}
+	if stem, ok := strings.CutSuffix(word, "y"); ok && !strings.HasSuffix(stem, "a") && !strings.HasSuffix(stem, "e") {
+		return stem + "ies"
 	}
 	return word + "s"
 }

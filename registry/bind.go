@@ -156,17 +156,13 @@ func checkUnmarked(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) er
 }
 
 func samplePaths(ctx context.Context, db *sqldb.DB) (paths []string, err error) {
-	rows, err := db.Query(ctx, sampleBlobs)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var path string
-		if err := rows.Scan(&path); err != nil {
-			return nil, err
-		}
+		err := row.Scan(&path)
 		paths = append(paths, path)
-	}
-	return paths, rows.Err()
+		return err
+	}, sampleBlobs)
+	err = db.Read(ctx, nil, &b)
+	return paths, err
 }

@@ -49,7 +49,9 @@ func (m *mediaTypes) find(ctx context.Context, w *writer, names []string) (map[s
 		found[name] = id
 		return err
 	}
-	if err := m.read(ctx, list, take); err != nil {
+	var b sqldb.Batch
+	b.Query(take, findMediaTypes(m.db.Engine()), list)
+	if err := m.db.Read(ctx, nil, &b); err != nil {
 		return nil, fmt.Errorf("find media types: %w", err)
 	}
 	if len(found) < len(unknown) {
@@ -88,21 +90,6 @@ func (m *mediaTypes) cache(ids map[string]int64) {
 		m.ids = make(map[string]int64, len(ids))
 	}
 	maps.Copy(m.ids, ids)
-}
-
-// read reads the ids of the names that have one.
-func (m *mediaTypes) read(ctx context.Context, list string, take func(sqldb.Row) error) error {
-	rows, err := m.db.Query(ctx, findMediaTypes(m.db.Engine()), list)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		if err := take(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // insert creates the missing ids, and reads all of them.

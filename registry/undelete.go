@@ -12,6 +12,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/registry/internal/statement"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // Undelete restores what a client deleted or overwrote, until its review: the
@@ -51,22 +52,16 @@ func (r *Registry) Deleted(ctx context.Context, repository string) ([]Deleted, e
 
 // deleted is Deleted, limited to a tag or a manifest if given.
 func (r *Registry) deleted(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
-	rows, err := r.db.Query(ctx, listDeleted, repository, tag, want.String(), maxDeleted)
-	if err != nil {
-		return nil, fmt.Errorf("list what was deleted: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
 	list := []Deleted{}
 	seen := map[Deleted]bool{}
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var d Deleted
 		var at, until int64
-		if err := rows.Scan(&d.Repository, &d.Tag, &d.Digest, &d.Event, &at, &until); err != nil {
-			return nil, fmt.Errorf("list what was deleted: %w", err)
-		}
+		err := row.Scan(&d.Repository, &d.Tag, &d.Digest, &d.Event, &at, &until)
 		key := Deleted{Repository: d.Repository, Tag: d.Tag, Digest: d.Digest}
-		if seen[key] {
-			continue
+		if err != nil || seen[key] {
+			return err
 		}
 		seen[key] = true
 		d.DeletedAt = time.UnixMilli(at).UTC()
@@ -75,8 +70,9 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 			d.Until = &time
 		}
 		list = append(list, d)
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	}, listDeleted, repository, tag, want.String(), maxDeleted)
+	if err := r.db.Read(ctx, nil, &b); err != nil {
 		return nil, fmt.Errorf("list what was deleted: %w", err)
 	}
 	return list, nil

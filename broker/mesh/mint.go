@@ -123,21 +123,17 @@ func (m *Mesh) end(ctx context.Context, id, state string) (got string, err error
 	return got, nil
 }
 
-// token reads a token; nil: not found.
-func (m *Mesh) token(ctx context.Context, id string) (*token, error) {
-	rows, err := m.db.Query(ctx, tokenByID, id)
-	if err != nil {
+// token reads a token. It returns nil if there is none.
+func (m *Mesh) token(ctx context.Context, id string) (t *token, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		t = new(token)
+		return t.scan(row)
+	}, tokenByID, id)
+	if err := m.db.Read(ctx, nil, &b); err != nil {
 		return nil, fmt.Errorf("read token: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var t *token
-	if rows.Next() {
-		t = new(token)
-		if err := t.scan(rows); err != nil {
-			return nil, fmt.Errorf("read token: %w", err)
-		}
-	}
-	return t, rows.Err()
+	return t, nil
 }
 
 // maxTokens is the maximum length of a list.
@@ -146,18 +142,16 @@ const maxTokens = 1000
 // Tokens lists the tokens of a project, or of all projects, the newest first.
 func (m *Mesh) Tokens(ctx context.Context, project string) (v1alpha1.TokenList, error) {
 	list := v1alpha1.TokenList{Items: []v1alpha1.Token{}}
-	rows, err := m.db.Query(ctx, tokensOf, project, maxTokens)
-	if err != nil {
+	now := m.opts.Now()
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var t token
+		err := t.scan(row)
+		list.Items = append(list.Items, t.shown(now))
+		return err
+	}, tokensOf, project, maxTokens)
+	if err := m.db.Read(ctx, nil, &b); err != nil {
 		return list, fmt.Errorf("list tokens: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	now := m.opts.Now()
-	for rows.Next() {
-		var t token
-		if err := t.scan(rows); err != nil {
-			return list, fmt.Errorf("list tokens: %w", err)
-		}
-		list.Items = append(list.Items, t.shown(now))
-	}
-	return list, rows.Err()
+	return list, nil
 }

@@ -63,21 +63,17 @@ func parseCredential(text string) (uid, secret string, ok bool) {
 	return uid, secret, ok && uuid.Validate(uid) == nil && validSecret.MatchString(secret)
 }
 
-// node reads a node outside any transaction; nil: not found.
-func (m *Mesh) node(ctx context.Context, statement string, key string) (*node, error) {
-	rows, err := m.db.Query(ctx, statement, key)
-	if err != nil {
+// node reads a node outside any transaction. It returns nil if there is none.
+func (m *Mesh) node(ctx context.Context, statement string, key string) (n *node, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		n = new(node)
+		return n.scan(row)
+	}, statement, key)
+	if err := m.db.Read(ctx, nil, &b); err != nil {
 		return nil, fmt.Errorf("read node: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var n *node
-	if rows.Next() {
-		n = new(node)
-		if err := n.scan(rows); err != nil {
-			return nil, fmt.Errorf("read node: %w", err)
-		}
-	}
-	return n, rows.Err()
+	return n, nil
 }
 
 // member is a node and its object, as a transaction read them. Either may be

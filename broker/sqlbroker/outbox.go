@@ -18,22 +18,17 @@ type Envelope struct {
 // Unpublished lists the events of a resource that the sink does not have yet,
 // in order.
 func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResourceID, sink string) ([]Envelope, error) {
-	rows, err := r.db.Query(ctx, pending, string(id), sink)
-	if err != nil {
-		return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
-	}
-	defer func() { _ = rows.Close() }()
 	var all []Envelope
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var e Envelope
 		var payload string
-		if err := rows.Scan((*string)(&e.Token), (*string)(&e.Type), &payload); err != nil {
-			return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
-		}
+		err := row.Scan((*string)(&e.Token), (*string)(&e.Type), &payload)
 		e.Payload = []byte(payload)
 		all = append(all, e)
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, pending, string(id), sink)
+	if err := r.db.Read(ctx, nil, &b); err != nil {
 		return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
 	}
 	return all, nil
@@ -42,12 +37,7 @@ func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResou
 // MarkPublished records a delivery. It follows the delivery, so a crash in
 // between delivers the event twice, under one token, and never loses it.
 func (r *Repository) MarkPublished(ctx context.Context, token broker.OutboxToken, sink string) error {
-	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
-		var b sqldb.Batch
-		b.Exec(markPublished, string(token), sink)
-		return tx.Send(ctx, &b)
-	})
-	if err != nil {
+	if err := r.exec(ctx, markPublished, string(token), sink); err != nil {
 		return fmt.Errorf("mark %s published to %s: %w", token, sink, err)
 	}
 	return nil

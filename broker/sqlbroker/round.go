@@ -66,12 +66,7 @@ func (r *Repository) EndRound(ctx context.Context, round Round) error {
 }
 
 func (r *Repository) end(ctx context.Context, id broker.ProvisionedResourceID, token string) error {
-	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
-		var b sqldb.Batch
-		b.Exec(endRound, string(id), token)
-		return tx.Send(ctx, &b)
-	})
-	if err != nil {
+	if err := r.exec(ctx, endRound, string(id), token); err != nil {
 		return fmt.Errorf("end round of %s: %w", id, err)
 	}
 	return nil
@@ -92,9 +87,7 @@ func (r *Repository) Forget(ctx context.Context, id broker.ProvisionedResourceID
 			return err
 		}
 		gone = true
-		var b sqldb.Batch
-		b.Exec(removeEvents, string(id))
-		return tx.Send(ctx, &b)
+		return tx.Exec(ctx, removeEvents, string(id))
 	})
 	if err != nil {
 		return false, fmt.Errorf("forget %s: %w", id, err)

@@ -37,6 +37,11 @@ func New(db *sqldb.DB, now func() time.Time) *Repository {
 	return &Repository{db: db, now: now}
 }
 
+// exec runs one statement in a transaction of its own.
+func (r *Repository) exec(ctx context.Context, statement string, args ...any) error {
+	return r.db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, statement, args...) })
+}
+
 // returned runs one statement and reports whether it returned a row.
 func returned(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) (bool, error) {
 	found := false

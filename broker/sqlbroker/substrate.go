@@ -12,20 +12,15 @@ import (
 // KindsInUse lists the kinds of composite resources and ProviderConfigs of
 // resources that are not Deleted: reconcile.Substrates.
 func (r *Repository) KindsInUse(ctx context.Context) ([]broker.ObjectType, error) {
-	rows, err := r.db.Query(ctx, kindsInUse)
-	if err != nil {
-		return nil, fmt.Errorf("read kinds in use: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
 	var kinds []broker.ObjectType
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var k broker.ObjectType
-		if err := rows.Scan(&k.APIVersion, &k.Kind); err != nil {
-			return nil, fmt.Errorf("read kinds in use: %w", err)
-		}
+		err := row.Scan(&k.APIVersion, &k.Kind)
 		kinds = append(kinds, k)
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, kindsInUse)
+	if err := r.db.Read(ctx, nil, &b); err != nil {
 		return nil, fmt.Errorf("read kinds in use: %w", err)
 	}
 	return kinds, nil
@@ -33,12 +28,7 @@ func (r *Repository) KindsInUse(ctx context.Context) ([]broker.ObjectType, error
 
 // MakeDue makes a resource due, if it is under review: reconcile.Substrates.
 func (r *Repository) MakeDue(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error {
-	err := r.db.Transact(ctx, func(tx *sqldb.Tx) error {
-		var b sqldb.Batch
-		b.Exec(makeDue, string(id), due.UnixMilli())
-		return tx.Send(ctx, &b)
-	})
-	if err != nil {
+	if err := r.exec(ctx, makeDue, string(id), due.UnixMilli()); err != nil {
 		return fmt.Errorf("make %s due: %w", id, err)
 	}
 	return nil

@@ -3,18 +3,20 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
-	about "github.com/exeunt/exeunt/deletion"
-	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	about "github.com/exeunt/exeunt/deletion"
+	"github.com/exeunt/exeunt/registry/collect"
 )
 
 // Completion asks the server while a person waits for it. The server has
@@ -66,17 +68,15 @@ func asking(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, completionPatience)
 }
 
-// openBriefly is open with a deadline for each request.
-func (t *target) openBriefly() (*client, error) {
+// briefly returns a target with a deadline for each request.
+func (t *target) briefly() *target {
 	brief := *t
 	brief.timeout = completionPatience
-	return brief.open()
+	return &brief
 }
 
 func (t *target) completeContexts(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	brief := *t
-	brief.context = "" // it is incomplete while the user types
-	files, _, err := brief.files()
+	files, _, err := t.files()
 	if err != nil {
 		return nothing()
 	}
@@ -84,18 +84,12 @@ func (t *target) completeContexts(_ *cobra.Command, _ []string, toComplete strin
 	if err != nil {
 		return nothing()
 	}
-	var names []string
-	for name := range raw.Contexts {
-		names = append(names, name)
-	}
-	return proposals(names, toComplete)
+	return proposals(slices.Collect(maps.Keys(raw.Contexts)), toComplete)
 }
 
 // ask proposes what values returns. It asks a server with the deadline of a completion.
 func (t *target) ask(cmd *cobra.Command, toComplete string, values func(context.Context, rest.Interface) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	brief := *t
-	brief.timeout = completionPatience
-	server, err := brief.connect()
+	server, err := t.briefly().connect()
 	if err != nil {
 		return nothing()
 	}
@@ -143,32 +137,17 @@ func (t *target) completeObjects(cmd *cobra.Command, args []string, toComplete s
 // completeArchived is completeObjects for objects in the archive.
 func (t *target) completeArchived(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	return t.completeSubjects(cmd, args, toComplete, func(ctx context.Context, c *client, kind string) ([]string, error) {
+		page, err := archivePage(ctx, c.rest, t.namespace, (&archiveFilter{kind: kind}).selector(), completionMost, "")
 		var names []string
-		err := eachArchived(ctx, c.rest, archiveFilter{kind: kind, target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
-			names = append(names, o.Spec.Name)
-		})
+		for i := range page.Items {
+			names = append(names, page.Items[i].Spec.Name)
+		}
 		return names, err
 	})
 }
 
-// eachArchived visits the newest removals that pass a filter.
-func eachArchived(ctx context.Context, server rest.Interface, f archiveFilter, visit func(*v1.ArchivedObject)) error {
-	request := server.Get().AbsPath(archivedPath(f.namespace)).Param("limit", fmt.Sprint(completionMost))
-	if selector := f.selector(); selector != "" {
-		request = request.Param("fieldSelector", selector)
-	}
-	var page v1.ArchivedObjectList
-	if err := answer(request.Do(ctx), &page); err != nil {
-		return err
-	}
-	for i := range page.Items {
-		visit(&page.Items[i])
-	}
-	return nil
-}
-
 func (t *target) completeSubjects(cmd *cobra.Command, args []string, toComplete string, names func(context.Context, *client, string) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	c, err := t.openBriefly()
+	c, err := t.briefly().open()
 	if err != nil {
 		return nothing()
 	}
@@ -197,7 +176,7 @@ func (t *target) completeSubjects(cmd *cobra.Command, args []string, toComplete 
 }
 
 func (t *target) completeKinds(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	c, err := t.openBriefly()
+	c, err := t.briefly().open()
 	if err != nil {
 		return nothing()
 	}
@@ -247,7 +226,7 @@ func (t *target) completeFinalizers(cmd *cobra.Command, args []string, toComplet
 	if err != nil {
 		return t.completeObjects(cmd, args, toComplete)
 	}
-	c, err := t.openBriefly()
+	c, err := t.briefly().open()
 	if err != nil {
 		return nothing()
 	}
@@ -269,11 +248,12 @@ func (t *target) completeFinalizers(cmd *cobra.Command, args []string, toComplet
 func (t *target) completeCascades(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	return t.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) (values []string, err error) {
 		ids := map[string]string{}
-		err = eachArchived(ctx, server, archiveFilter{target: target{namespace: t.namespace}}, func(o *v1.ArchivedObject) {
-			if o.Spec.Cascade != "" { // the last visited row of a cascade is its first removal, which began it
-				ids[o.Spec.Cascade] = fmt.Sprintf("%s %s, %s ago", o.Spec.Kind, o.Spec.Name, duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time)))
+		page, err := archivePage(ctx, server, t.namespace, "", completionMost, "")
+		for i := range page.Items { // the last row of a cascade is its first removal, which began it
+			if s := page.Items[i].Spec; s.Cascade != "" {
+				ids[s.Cascade] = fmt.Sprintf("%s %s, %s ago", s.Kind, s.Name, duration.HumanDuration(time.Since(s.RemovedAt.Time)))
 			}
-		})
+		}
 		for id, text := range ids {
 			values = append(values, id+"\t"+text)
 		}
@@ -287,10 +267,8 @@ func (t *target) completeEvents(cmd *cobra.Command, args []string, toComplete st
 		return nothing()
 	}
 	return t.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) (values []string, err error) {
-		var stats struct {
-			ReviewAfter map[string]string `json:"reviewAfter"`
-		}
-		err = answer(server.Get().AbsPath("/exeunt/registry/gc").Do(ctx), &stats)
+		var stats collect.StatsAnswer
+		err = answer(server.Get().AbsPath(registryGCPath).Do(ctx), &stats)
 		for event, delay := range stats.ReviewAfter {
 			values = append(values, event+"\treviewed after "+delay)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	about "github.com/exeunt/exeunt/deletion"
 )
 
 // output is the flag -o: the format of a command's result. Every command has it,
@@ -206,16 +208,5 @@ func (l *list) write(w io.Writer, format string, args ...any) {
 
 // counted returns a number with its noun: "1 object", "2 objects", "0 repositories".
 func counted[N int | int64](n N, noun string) string {
-	return fmt.Sprintf("%d %s", n, plural(n, noun))
-}
-
-// plural returns the noun for n things.
-func plural[N int | int64](n N, noun string) string {
-	if n == 1 {
-		return noun
-	}
-	if stem, ok := strings.CutSuffix(noun, "y"); ok && !strings.HasSuffix(stem, "a") && !strings.HasSuffix(stem, "e") {
-		return stem + "ies"
-	}
-	return noun + "s"
+	return fmt.Sprintf("%d %s", n, about.Plural(n, noun))
 }

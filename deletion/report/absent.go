@@ -66,7 +66,7 @@ func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *fiel
 			if status.Remaining == 1 {
 				exist = "exists"
 			}
-			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, deletion.Plural(int(status.Remaining), "object"), exist)
+			reason.Message += fmt.Sprintf(", and %d %s of its cascade still %s", status.Remaining, deletion.Plural(status.Remaining, "object"), exist)
 			if reason.Children, err = t.children(v1.ReasonDependent, 0, status.Remaining, func() ([]*store.Stored, error) {
 				return t.r.Following(t.ctx, uid, cascade, maxChildren)
 			}); err != nil {

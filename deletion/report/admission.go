@@ -30,7 +30,7 @@ func (t *reporter) asked(task task) v1.Reason {
 	}
 	wait := max(time.UnixMilli(task.due).Sub(t.now).Round(time.Second), 0)
 	reason.Message = fmt.Sprintf("its delete is not admitted: %s; asked %d %s, next in %v",
-		task.lastError, task.failures, deletion.Plural(int(task.failures), "time"), wait)
+		task.lastError, task.failures, deletion.Plural(task.failures, "time"), wait)
 	reason.Resolve = "mend the webhook or policy that the error names, or let it pass deletes of the garbage collector: " +
 		"kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies; the collector asks again by itself"
 	return reason

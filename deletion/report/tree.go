@@ -26,7 +26,7 @@ func (t *reporter) orphaning(h *store.Stored, _ metav1.ObjectMeta, _ int) ([]v1.
 	if err != nil {
 		return nil, err
 	}
-	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, deletion.Plural(int(n), "dependent"))}
+	reason := v1.Reason{Type: v1.ReasonOrphaning, Message: fmt.Sprintf("%d %s to orphan", n, deletion.Plural(n, "dependent"))}
 	deadline := gc.OrphanDeadline(h.Deletion, t.s.opts.OrphanWait)
 	if seen, want, behind := gc.Unseen(t.kinds, h.Kind, h.Body); behind && deadline.After(t.now) {
 		reason.Message += fmt.Sprintf("; its controller has seen generation %d, and should see %d first, so as not to adopt them again", seen, want)
@@ -51,7 +51,7 @@ func (t *reporter) blocking(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]
 	})
 	return []v1.Reason{{
 		Type:     v1.ReasonBlockingDependents,
-		Message:  fmt.Sprintf("blocked by %d %s", n, deletion.Plural(int(n), "dependent")),
+		Message:  fmt.Sprintf("blocked by %d %s", n, deletion.Plural(n, "dependent")),
 		Resolve:  "see below what keeps them; to stop waiting for them: " + deletion.Command(t.reference(h.Key, ""), "delete", "--cascade=background"),
 		Children: children,
 	}}, err
@@ -113,7 +113,7 @@ func (t *reporter) namespaceContent(h *store.Stored, _ metav1.ObjectMeta, depth 
 			Children: append(children, waiting...),
 		})
 	}
-	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, deletion.Plural(int(total), "object"))
+	reason.Message = fmt.Sprintf("it is not empty: %d %s left", total, deletion.Plural(total, "object"))
 	if waves := gc.Waves(present); len(waves) > 1 {
 		reason.Message += fmt.Sprintf("; its %s go first", waves[0][0])
 	}
@@ -137,7 +137,7 @@ func (t *reporter) definitionContent(h *store.Stored, _ metav1.ObjectMeta, depth
 		return t.r.DeletingOf(t.ctx, storage, maxChildren)
 	})
 	return []v1.Reason{{
-		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, deletion.Plural(int(n), "object")),
+		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, deletion.Plural(n, "object")),
 		Resolve: "see below what keeps them", Children: children,
 	}}, err
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // events lists the events that have a delay.
@@ -38,19 +40,17 @@ func (c *Collector) SetReviewAfter(ctx context.Context, event string, after time
 
 // ReviewAfter reads the delays of all events.
 func (c *Collector) ReviewAfter(ctx context.Context) (map[string]time.Duration, error) {
-	rows, err := c.db.Query(ctx, listReviewAfter)
-	if err != nil {
-		return nil, fmt.Errorf("list review delays: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
 	delays := map[string]time.Duration{}
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var event string
 		var value int64
-		if err := rows.Scan(&event, &value); err != nil {
-			return nil, fmt.Errorf("list review delays: %w", err)
-		}
+		err := row.Scan(&event, &value)
 		delays[event] = time.Duration(value) * time.Millisecond
+		return err
+	}, listReviewAfter)
+	if err := c.db.Read(ctx, nil, &b); err != nil {
+		return nil, fmt.Errorf("list review delays: %w", err)
 	}
-	return delays, wrap("list review delays", rows.Err())
+	return delays, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -126,25 +127,20 @@ func (r *Repositories) touchObject(ctx context.Context, e *store.Event) error {
 // touchAll touches every repository, and creates the missing objects of
 // repositories that are older than the kind.
 func (r *Repositories) touchAll(ctx context.Context) error {
-	rows, err := r.db.Query(ctx, listRows)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
 	var missing []string
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var id int64
 		var path string
 		var has bool
-		if err := rows.Scan(&id, &path, &has); err != nil {
-			return err
-		}
+		err := row.Scan(&id, &path, &has)
 		r.Touch(id)
 		if !has {
 			missing = append(missing, path)
 		}
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}, listRows)
+	if err := r.db.Read(ctx, nil, &b); err != nil {
 		return err
 	}
 	for _, path := range missing {

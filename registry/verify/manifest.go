@@ -2,13 +2,13 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/internal/statement"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // manifestPage is how many manifests are in memory at once.
@@ -41,19 +41,15 @@ func (v *verifier) manifests(ctx context.Context) error {
 }
 
 func (v *verifier) manifestPage(ctx context.Context, after int64) (page []storedManifest, err error) {
-	rows, err := v.db.Query(ctx, listManifests, after, manifestPage)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
 		var m storedManifest
-		if err := rows.Scan(&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked); err != nil {
-			return nil, err
-		}
+		err := row.Scan(&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked)
 		page = append(page, m)
-	}
-	return page, rows.Err()
+		return err
+	}, listManifests, after, manifestPage)
+	err = v.db.Read(ctx, nil, &b)
+	return page, err
 }
 
 // manifest checks one manifest. If content is missing, it checks whether the

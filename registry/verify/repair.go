@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -51,28 +50,26 @@ func (v *verifier) mark(ctx context.Context, b storedBlob, damaged bool) error {
 // users says which images have to be pushed again.
 func (v *verifier) users(ctx context.Context, b storedBlob) (text string, err error) {
 	const most = 5
-	rows, err := v.db.Query(ctx, blobUsers, b.id, most+1)
-	if err != nil {
-		return "", fmt.Errorf("find who uses a blob: %w", err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
 	var users []string
-	for rows.Next() {
+	var read sqldb.Batch
+	read.Query(func(row sqldb.Row) error {
 		var repository, tag, manifest string
-		if err := rows.Scan(&repository, &tag, &manifest); err != nil {
-			return "", fmt.Errorf("find who uses a blob: %w", err)
-		}
+		err := row.Scan(&repository, &tag, &manifest)
 		if tag != "" {
 			users = append(users, repository+":"+tag)
 		} else {
 			users = append(users, repository+"@"+manifest)
 		}
+		return err
+	}, blobUsers, b.id, most+1)
+	if err := v.db.Read(ctx, nil, &read); err != nil {
+		return "", fmt.Errorf("find who uses a blob: %w", err)
 	}
 	switch {
 	case len(users) == 0:
-		return "in no image", rows.Err()
+		return "in no image", nil
 	case len(users) > most:
 		users[most] = "others"
 	}
-	return "in " + strings.Join(users, ", "), rows.Err()
+	return "in " + strings.Join(users, ", "), nil
 }

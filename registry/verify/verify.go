@@ -180,19 +180,15 @@ func (v *verifier) blobRows(ctx context.Context) error {
 }
 
 func (v *verifier) blobPage(ctx context.Context, after int64) (page []storedBlob, err error) {
-	rows, err := v.db.Query(ctx, listBlobs, after, blobPage)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	var read sqldb.Batch
+	read.Query(func(row sqldb.Row) error {
 		var b storedBlob
-		if err := rows.Scan(&b.id, &b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked); err != nil {
-			return nil, err
-		}
+		err := row.Scan(&b.id, &b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked)
 		page = append(page, b)
-	}
-	return page, rows.Err()
+		return err
+	}, listBlobs, after, blobPage)
+	err = v.db.Read(ctx, nil, &read)
+	return page, err
 }
 
 // blob checks one blob, and reads its row again if something is wrong: a
