@@ -11,12 +11,12 @@ import (
 
 // Stats is the state of a queue.
 type Stats struct {
-	Depth   int       // tasks
-	Overdue int       // tasks that are due
-	Failing int       // tasks whose last review failed
-	Claimed int       // tasks under review
-	Oldest  time.Time // when the oldest task was enqueued; zero: none
-	Due     time.Time // when the first task is, or was, due; zero: none
+	Depth   int       `json:"depth"`           // tasks
+	Overdue int       `json:"overdue"`         // tasks that are due
+	Claimed int       `json:"claimed"`         // tasks under review
+	Failing int       `json:"failing"`         // tasks whose last review failed
+	Oldest  time.Time `json:"oldest,omitzero"` // when the oldest task was enqueued
+	Due     time.Time `json:"due,omitzero"`    // when the first task is, or was, due
 }
 
 // Name is the name of the queue, as in its metrics.

@@ -267,7 +267,7 @@ func (t *target) completeEvents(cmd *cobra.Command, args []string, toComplete st
 		return nothing()
 	}
 	return t.ask(cmd, toComplete, func(ctx context.Context, server rest.Interface) (values []string, err error) {
-		var stats collect.StatsAnswer
+		var stats collect.Stats
 		err = answer(server.Get().AbsPath(registryGCPath).Do(ctx), &stats)
 		for event, delay := range stats.ReviewAfter {
 			values = append(values, event+"\treviewed after "+delay)

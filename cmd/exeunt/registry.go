@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/exeunt/exeunt/registry/collect"
+	"github.com/exeunt/exeunt/review"
 )
 
 func newRegistry() *cobra.Command {
@@ -99,7 +100,7 @@ may rely on what the server said exists. To review sooner, set it first.`,
 	return cmd
 }
 
-func writeRegistryStats(s *collect.StatsAnswer, p *printer) {
+func writeRegistryStats(s *collect.Stats, p *printer) {
 	if s.Off {
 		p.line("this server does not collect by itself (flag of the server): others do, and \"registry gc run\"")
 	}
@@ -124,11 +125,11 @@ func writeRegistryStats(s *collect.StatsAnswer, p *printer) {
 	}
 	for _, q := range []struct {
 		name string
-		collect.QueueAnswer
+		review.Stats
 	}{{"manifests", s.Manifests}, {"blobs", s.Blobs}, {"bytes", s.Unlinks}} {
 		text := fmt.Sprintf("%-10s %d queued, of them %d due, %d under review, %d failing", q.name+":", q.Depth, q.Overdue, q.Claimed, q.Failing)
-		if q.Due != nil && q.Overdue == 0 {
-			text += ", next in " + time.Until(*q.Due).Round(time.Second).String()
+		if !q.Due.IsZero() && q.Overdue == 0 {
+			text += ", next in " + time.Until(q.Due).Round(time.Second).String()
 		}
 		p.line("%s", text)
 	}

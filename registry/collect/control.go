@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/registry"
-	"github.com/exeunt/exeunt/review"
 )
 
 // ControlPath is the URL path below which a Control is served.
@@ -106,67 +105,13 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // badRequest is the error for an invalid request.
 type badRequest struct{ error }
 
-// QueueAnswer is the state of a queue.
-type QueueAnswer struct {
-	Depth   int        `json:"depth"`
-	Overdue int        `json:"overdue"`
-	Claimed int        `json:"claimed"`
-	Failing int        `json:"failing"`
-	Oldest  *time.Time `json:"oldest,omitempty"`
-	Due     *time.Time `json:"due,omitempty"` // time of the first review
-}
-
-func newQueueAnswer(s review.Stats) QueueAnswer {
-	a := QueueAnswer{Depth: s.Depth, Overdue: s.Overdue, Claimed: s.Claimed, Failing: s.Failing}
-	if !s.Oldest.IsZero() {
-		a.Oldest = &s.Oldest
-	}
-	if !s.Due.IsZero() {
-		a.Due = &s.Due
-	}
-	return a
-}
-
-// StatsAnswer is the state of the collector, and its settings.
-type StatsAnswer struct {
-	Paused            bool              `json:"paused"`
-	Off               bool              `json:"off"` // this process does not collect
-	CollectManifests  bool              `json:"collectManifests"`
-	CollectBlobs      bool              `json:"collectBlobs"`
-	CollectSignatures bool              `json:"collectSignatures"` // delete them with their image
-	Repositories      QueueAnswer       `json:"repositories"`      // removed ones
-	Manifests         QueueAnswer       `json:"manifests"`
-	Blobs             QueueAnswer       `json:"blobs"`
-	Unlinks           QueueAnswer       `json:"unlinks"`
-	UnlinkBytes       int64             `json:"unlinkBytes"`
-	Reclaimed         int64             `json:"givenBackBytes"` // today, UTC
-	Uploads           int               `json:"uploads"`
-	Abandoned         int               `json:"abandonedUploads"`
-	ReviewAfter       map[string]string `json:"reviewAfter"`
-}
-
 func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
-	s, err := k.collector.Stats(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a := StatsAnswer{
-		Off:              k.collector.options.Off,
-		CollectManifests: !k.collector.options.KeepManifests, CollectBlobs: !k.collector.options.KeepBlobs,
-		CollectSignatures: !k.collector.options.KeepSignatures,
-		Repositories:      newQueueAnswer(s.Repositories), Manifests: newQueueAnswer(s.Manifests), Blobs: newQueueAnswer(s.Blobs), Unlinks: newQueueAnswer(s.Unlinks),
-		UnlinkBytes: s.UnlinkBytes, Reclaimed: s.Reclaimed, Uploads: s.Uploads, Abandoned: s.Abandoned,
-	}
-	if a.Paused, err = k.collector.paused(ctx); err != nil {
-		return nil, err
-	}
-	a.ReviewAfter, err = k.delays(ctx)
-	return a, err
+	return k.collector.Stats(ctx)
 }
 
 // delays returns the delays of all events, formatted as Go durations.
-func (k *Control) delays(ctx context.Context) (map[string]string, error) {
-	delays, err := k.collector.ReviewAfter(ctx)
+func (c *Collector) delays(ctx context.Context) (map[string]string, error) {
+	delays, err := c.ReviewAfter(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +174,7 @@ func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any
 	if err := k.collector.SetReviewAfter(ctx, query["event"], after); err != nil {
 		return nil, err
 	}
-	return k.delays(ctx)
+	return k.collector.delays(ctx)
 }
 
 func (k *Control) deleted(ctx context.Context, query map[string]string) (any, error) {

@@ -6,25 +6,35 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// Stats is the state of the collection, for operators.
+// Stats is the state of the collection, for operators, and its settings.
 type Stats struct {
-	// Repositories are the removed ones that can be restored or are waiting for
-	// removal.
-	Repositories              review.Stats
-	Manifests, Blobs, Unlinks review.Stats
-	// UnlinkBytes is the number of bytes in the unlink queue.
-	UnlinkBytes int64
-	// Reclaimed is the number of bytes that were removed today (UTC).
-	Reclaimed int64
-	// Uploads is the number of open uploads, Abandoned that of the ones that
-	// will be removed.
-	Uploads, Abandoned int
+	Paused            bool              `json:"paused"`
+	Off               bool              `json:"off"` // this process does not collect
+	CollectManifests  bool              `json:"collectManifests"`
+	CollectBlobs      bool              `json:"collectBlobs"`
+	CollectSignatures bool              `json:"collectSignatures"` // delete them with their image
+	Repositories      review.Stats      `json:"repositories"`      // removed ones, which can be restored or wait for removal
+	Manifests         review.Stats      `json:"manifests"`
+	Blobs             review.Stats      `json:"blobs"`
+	Unlinks           review.Stats      `json:"unlinks"`
+	UnlinkBytes       int64             `json:"unlinkBytes"`      // in the unlink queue
+	Reclaimed         int64             `json:"givenBackBytes"`   // removed today, UTC
+	Uploads           int               `json:"uploads"`          // open ones
+	Abandoned         int               `json:"abandonedUploads"` // of them, those that will be removed
+	ReviewAfter       map[string]string `json:"reviewAfter"`      // the delays of all events
 }
 
 // Stats counts the queues. It reads every row of them.
 func (c *Collector) Stats(ctx context.Context) (Stats, error) {
-	var s Stats
+	o := c.options
+	s := Stats{Off: o.Off, CollectManifests: !o.KeepManifests, CollectBlobs: !o.KeepBlobs, CollectSignatures: !o.KeepSignatures}
 	var err error
+	if s.Paused, err = c.paused(ctx); err != nil {
+		return Stats{}, err
+	}
+	if s.ReviewAfter, err = c.delays(ctx); err != nil {
+		return Stats{}, err
+	}
 	if s.Repositories, err = c.removed.Stats(ctx); err != nil {
 		return Stats{}, err
 	}
@@ -42,7 +52,7 @@ func (c *Collector) Stats(ctx context.Context) (Stats, error) {
 	}
 	now := c.options.Now()
 	if _, err := c.db.Row(ctx, reclaimed, []any{day(now)}, &s.Reclaimed); err != nil {
-		return Stats{}, wrap("count bytes given back", err)
+		return Stats{}, wrap("count reclaimed bytes", err)
 	}
 	_, err = c.db.Row(ctx, countUploads, []any{now.Add(-c.options.UploadExpiry).UnixMilli(), now.UnixMilli()}, &s.Uploads, &s.Abandoned)
 	return s, wrap("count uploads", err)
