@@ -69,7 +69,7 @@ type Manifest struct {
 	Files     []File    `json:"files"`
 	Blobs     int       `json:"blobs"`
 	BlobBytes int64     `json:"blobBytes"`
-	// StoreID is the id that database and blob store share; empty: there is no blob store.
+	// StoreID is the id that database and blob store share; empty means that there is no blob store.
 	StoreID string `json:"storeId,omitempty"`
 	// SHA256 is the checksum of the manifest without this field. Format 1 has none.
 	SHA256 string `json:"sha256,omitempty"`

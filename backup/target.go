@@ -26,7 +26,7 @@ type byteStore interface {
 type Target struct {
 	store    byteStore
 	location string
-	dir      string // empty: a bucket
+	dir      string // empty means a bucket
 }
 
 // OpenTarget opens a directory or s3://BUCKET/PREFIX. It makes a directory only if
@@ -102,7 +102,7 @@ func (t *Target) manifest(ctx context.Context, name string) (m Manifest, err err
 	return m, nil
 }
 
-// Find returns a backup by its id; empty: the newest.
+// Find returns a backup by its id; empty means the newest.
 func (t *Target) Find(ctx context.Context, id string) (Manifest, error) {
 	list, err := t.List(ctx)
 	if err != nil {

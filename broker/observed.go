@@ -99,7 +99,7 @@ type ObservedSubstrate struct {
 	XRReady              bool
 	XRFailed             bool
 	// DeliveredToken is the token whose secret is where the machine looks for
-	// it; empty: none.
+	// it; empty means none.
 	DeliveredToken BootstrapTokenID
 	// Reasons: the conditions that the XR reports, and the finalizers of
 	// objects that are being deleted.

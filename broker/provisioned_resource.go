@@ -46,7 +46,7 @@ type State struct {
 	RequestDigest string
 
 	Phase     ProvisionedResourcePhase
-	TokenID   BootstrapTokenID // empty: none bound yet
+	TokenID   BootstrapTokenID // empty means none bound yet
 	CreatedAt time.Time
 	// ConvergeStartedAt is the start of the deadline: the creation, or the last
 	// time that the resource ceased to be Ready.

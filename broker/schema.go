@@ -44,7 +44,7 @@ type Parameter struct {
 	// Required: a request must give a value. A required parameter has no
 	// default.
 	Required bool
-	// Default is used when a request gives no value. Nil: the parameter is left
+	// Default is used when a request gives no value. Nil means the parameter is left
 	// out.
 	Default any
 	// Enum, if not empty, lists the only values allowed.

@@ -43,12 +43,12 @@ const (
 // Config holds the dependencies of a Console.
 type Config struct {
 	API      http.Handler // serves the Kubernetes API to the user in the context
-	Registry http.Handler // serves the registry likewise; nil: there is none
+	Registry http.Handler // serves the registry likewise; nil means that there is none
 	// Limited serves requests of clients that are not known within the limit of requests
-	// in flight. Nil: there is none.
+	// in flight. Nil means that there is none.
 	Limited  func(http.Handler) http.Handler
 	Sessions *Sessions
-	// OIDC signs browsers in at a provider; nil: there is none.
+	// OIDC signs browsers in at a provider; nil means that there is none.
 	OIDC *access.BrowserSignIn
 	// Throttle slows clients that sign in with wrong tokens or codes.
 	Throttle *access.Throttle

@@ -24,7 +24,7 @@ const (
 )
 
 // StoredBlobs lists the blobs whose bytes a backup must have, and the id of the blob
-// store; empty: the database has never had one.
+// store; empty means that the database has never had one.
 func StoredBlobs(ctx context.Context, q sqldb.Querier) (blobs []StoredBlob, id string, err error) {
 	err = eachRow(ctx, q, listStored, func(rows *sql.Rows) error {
 		var b StoredBlob

@@ -162,7 +162,7 @@ type lazyContent struct {
 	blobs  blobstore.Store
 	blob   blob
 	offset int64
-	open   io.ReadCloser // at offset; nil: not open
+	open   io.ReadCloser // at offset; nil means not open
 }
 
 func (c *lazyContent) Seek(offset int64, whence int) (int64, error) {

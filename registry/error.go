@@ -60,10 +60,10 @@ var statuses = map[Code]int{
 type Error struct {
 	Code    Code
 	Message string
-	Details []any  // the answer has one entry for each; empty: one entry without details
+	Details []any  // the answer has one entry for each; empty means one entry without details
 	Reason  string // of UNAUTHORIZED, for the challenge: an error of RFC 6750, or empty
 
-	status int    // 0: the code's
+	status int    // 0 means the code's
 	allow  string // methods, with 405
 }
 
@@ -131,7 +131,7 @@ func wrapInternal(what string, err error) error {
 }
 
 // withCleanup joins an error for the client with the error of the cleanup after it;
-// nil: the cleanup succeeded.
+// nil means that the cleanup succeeded.
 func withCleanup(refusal, after error) error {
 	if after == nil {
 		return refusal

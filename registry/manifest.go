@@ -36,9 +36,9 @@ const (
 // manifest is what the registry needs to know of a manifest or list.
 type manifest struct {
 	mediaType    string
-	artifactType string         // the filter of referrers; empty: none
-	subject      digest.Digest  // empty: none
-	config       *v1.Descriptor // nil: none
+	artifactType string         // the filter of referrers; empty means none
+	subject      digest.Digest  // empty means none
+	config       *v1.Descriptor // nil means none
 	layers       []v1.Descriptor
 	children     []v1.Descriptor // of a list
 }

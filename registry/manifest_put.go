@@ -277,7 +277,7 @@ func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (l
 
 // rows are the ids that the rows of a manifest refer to.
 type rows struct {
-	config   int64 // its blob; 0: none
+	config   int64 // its blob; 0 means none
 	layers   []layer
 	children map[string]int64 // ids by digest
 	size     int64

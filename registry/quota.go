@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Quotas limit what clients can store. 0: no limit.
+// Quotas limit what clients can store. 0 means no limit.
 type Quotas struct {
 	// BlobBytes is the size of a blob.
 	BlobBytes int64

@@ -37,7 +37,7 @@ type Config struct {
 	DB    *sqldb.DB
 	Blobs blobstore.Store
 	// Refuse returns the reason to refuse a request, before anything else is
-	// checked; empty: accept. Default: accept all.
+	// checked; empty means accept. Default: accept all.
 	Refuse func(*http.Request) string
 	// Admit identifies the client of a request. An *Error refuses it. Default:
 	// every client may do everything.
@@ -50,19 +50,19 @@ type Config struct {
 	Record func(client Client, to Request, next http.Handler) http.Handler
 	// Declare creates a missing repository on the first push, as the client that
 	// pushes: it creates the object, and triggers create the row. An *Error is for
-	// the client. Nil: there is no API, and the registry creates the row itself.
+	// the client. Nil means that there is no API, and the registry creates the row itself.
 	Declare func(ctx context.Context, client Client, repository string) error
 	// Touched is called with the id of a repository whose content a client has
 	// changed. It must be quick. May be nil.
 	Touched func(repository int64)
 	// Refresh updates the status of a repository now, for an operator who has
-	// changed it and reads it next. Nil: there is no status.
+	// changed it and reads it next. Nil means that there is no status.
 	Refresh func(ctx context.Context, repository int64) error
 	// SmallBlobs is the maximum size of a blob that is stored in the database,
-	// if it is sent in one request. 0: 64 KiB; negative: no blob is.
+	// if it is sent in one request. 0 means 64 KiB; negative: no blob is.
 	SmallBlobs int64
 	// ChunkMinLength is the recommended minimum size of a chunk. Smaller chunks
-	// are accepted. 0: no recommendation.
+	// are accepted. 0 means no recommendation.
 	ChunkMinLength int64
 	// Redirect sends clients to the blob store for the bytes of blobs, if it is
 	// a blobstore.Redirector.
@@ -92,7 +92,7 @@ type Registry struct {
 	refresh  func(ctx context.Context, repository int64) error
 	chunkMin int64
 	small    int64                // Config.SmallBlobs
-	redirect blobstore.Redirector // nil: the registry sends the bytes itself
+	redirect blobstore.Redirector // nil means that the registry sends the bytes itself
 	now      func() time.Time
 	log      *slog.Logger
 	quotas   atomic.Pointer[Quotas]

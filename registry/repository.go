@@ -58,7 +58,7 @@ func (t *target) fields() []any {
 	return []any{&t.id, &t.namespace, &t.declared, &t.deleting, &t.namespaceDeleting}
 }
 
-// refusal returns why a push to a repository is refused; nil: it is accepted.
+// refusal returns why a push to a repository is refused; nil means that it is accepted.
 func (t *target) refusal(name string) error {
 	switch {
 	case t.deleting:

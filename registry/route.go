@@ -41,7 +41,7 @@ const (
 type Request struct {
 	Kind       Kind
 	Repository string
-	Tag        string        // of a manifest; empty: by Digest
+	Tag        string        // of a manifest; empty means by Digest
 	Digest     digest.Digest // of a blob, manifest or subject
 	Upload     string        // id of an upload
 

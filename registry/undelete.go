@@ -26,7 +26,7 @@ const maxDeleted = 1000
 // Deleted is a tag or manifest that can be restored.
 type Deleted struct {
 	Repository string `json:"repository"`
-	Tag        string `json:"tag,omitempty"` // empty: the manifest had no tag
+	Tag        string `json:"tag,omitempty"` // empty means that the manifest had no tag
 	Digest     string `json:"digest"`
 	// Event is how it was removed: tag_delete, tag_switch or manifest_delete.
 	Event     string    `json:"event"`

@@ -32,7 +32,7 @@ import (
 // replica accepts bytes for such an id as for a new upload, and checks their digest.
 type emptyUploads struct {
 	db  *sqldb.DB
-	key atomic.Pointer[string] // nil: not read yet
+	key atomic.Pointer[string] // nil means not read yet
 
 	mu    sync.Mutex
 	ended map[string]struct{} // ids; guarded by mu

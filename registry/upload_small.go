@@ -83,7 +83,7 @@ type newBlob struct {
 	digest digest.Digest
 	path   string
 	size   int64
-	small  []byte // the bytes of a small blob; nil: they are in the blob store, at path
+	small  []byte // the bytes of a small blob; nil means that they are in the blob store, at path
 }
 
 // insertContent writes a blob and links it to a repository.

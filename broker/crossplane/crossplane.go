@@ -48,7 +48,7 @@ const (
 // Enrolment is what a machine needs to know to enrol, besides its token.
 type Enrolment struct {
 	Server string // the URL of this server
-	CA     []byte // PEM; empty: a public one
+	CA     []byte // PEM; empty means a public one
 }
 
 // Cluster implements broker.Substrate, broker.SubstrateDeleter,

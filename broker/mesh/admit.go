@@ -62,9 +62,9 @@ type application struct {
 	request v1alpha1.EnrolRequest
 	now     time.Time
 
-	nonceOf   string // the token that was consumed with the request's nonce; empty: none
-	node      *node  // the registered node that used the token; nil: none
-	project   error  // why the project admits no nodes; nil: it does
+	nonceOf   string // the token that was consumed with the request's nonce; empty means none
+	node      *node  // the registered node that used the token; nil means none
+	project   error  // why the project admits no nodes; nil means that it does
 	nameTaken bool
 }
 

@@ -16,7 +16,7 @@ const keepTokens = 7 * 24 * time.Hour
 // Order is a request for a token.
 type Order struct {
 	Project string
-	// Resource is the provisioned resource that the token is for. Empty: the
+	// Resource is the provisioned resource that the token is for. Empty means that the
 	// token is for a person.
 	Resource string
 	TTL      time.Duration
@@ -77,7 +77,7 @@ func (m *Mesh) mint(ctx context.Context, tx *store.Tx, t *token) error {
 	return tx.Send(ctx, &b)
 }
 
-// TokenState is the state of a token; empty: not found. It marks an overdue
+// TokenState is the state of a token; empty means not found. It marks an overdue
 // token as expired before it returns, so the token cannot be consumed
 // afterwards, whatever any clock says.
 func (m *Mesh) TokenState(ctx context.Context, id string) (string, error) {
@@ -108,7 +108,7 @@ func (m *Mesh) Revoke(ctx context.Context, id string) (v1alpha1.Token, error) {
 }
 
 // end gives an issued token a final state, and returns the state that it has
-// then; empty: not found.
+// then; empty means not found.
 func (m *Mesh) end(ctx context.Context, id, state string) (got string, err error) {
 	err = m.store.Transact(ctx, func(tx *store.Tx) error {
 		got = ""

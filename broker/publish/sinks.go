@@ -29,7 +29,7 @@ func (l Log) Deliver(ctx context.Context, e Event) error {
 // and the header Idempotency-Key.
 type Webhook struct {
 	URL    string
-	Client *http.Client // nil: one with a timeout
+	Client *http.Client // nil means one with a timeout
 }
 
 // webhookTime bounds one attempt.

@@ -56,14 +56,14 @@ type Declaration struct {
 
 // View is the state of a resource as clients see it.
 type View struct {
-	Phase    broker.ProvisionedResourcePhase // empty: not accepted yet
-	Resource broker.State                    // zero: not accepted yet
+	Phase    broker.ProvisionedResourcePhase // empty means not accepted yet
+	Resource broker.State                    // zero means not accepted yet
 	Since    time.Time                       // start of its phase
 	// Why says what the resource waits for, or why it has failed.
 	Why string
 	// Observed is the basis of Why; zero if the round ended before it observed.
 	Observed broker.ObservedXR
-	// Error is why the last round ended early; empty: it did not.
+	// Error is why the last round ended early; empty means that it did not.
 	Error string
 }
 
@@ -92,7 +92,7 @@ type Config struct {
 	Nodes        broker.NodeDeregistrar
 	Substrate    Substrate
 
-	// Reporter says what keeps a node in the mesh. Nil: no report.
+	// Reporter says what keeps a node in the mesh. Nil means no report.
 	Reporter broker.NodeReporter
 	// Lease is the lease of the queue: no round works for longer. Default: the
 	// lease of Queue.

@@ -69,7 +69,7 @@ UPDATE provisioned_resources SET round_token = '', round_until = 0
 WHERE id = $1 AND round_token = $2`
 )
 
-// roundHolder reads the token of the process that holds the lease; empty: none.
+// roundHolder reads the token of the process that holds the lease; empty means none.
 const roundHolder = `SELECT round_token FROM provisioned_resources WHERE id = $1`
 
 // pending lists the events that a sink does not have yet, in order, by the

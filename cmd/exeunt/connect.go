@@ -26,7 +26,7 @@ import (
 type target struct {
 	kubeconfig, context, namespace string
 	plugin                         bool          // run by kubectl, which does not look for ./data/kubeconfig
-	timeout                        time.Duration // for each request; 0: none
+	timeout                        time.Duration // for each request; 0 means none
 }
 
 func (t *target) addFlags(cmd *cobra.Command) {

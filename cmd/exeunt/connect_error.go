@@ -16,7 +16,7 @@ import (
 // server, the kubeconfig and the remedy.
 type connectError struct {
 	text  string
-	cause error // nil: another server answered
+	cause error // nil means that another server answered
 }
 
 func (e *connectError) Error() string { return e.text }

@@ -89,7 +89,7 @@ func parseCascade(word string) (*metav1.DeletionPropagation, error) {
 type previewQuery struct {
 	policy *metav1.DeletionPropagation
 	counts bool
-	lines  int // limit of items; 0: all
+	lines  int // limit of items; 0 means all
 }
 
 // askPreview requests pages up to the limit and joins them.

@@ -20,7 +20,7 @@ type dirWriter struct {
 	path string
 	name string // of the file in the file system
 
-	file         *os.File // nil: not created yet, or closed
+	file         *os.File // nil means not created yet, or closed
 	unsyncedName bool     // the file's name has not been synced
 	size         int64
 	begun        int64 // the kernel has started to write the bytes before this offset

@@ -19,7 +19,7 @@ import (
 // Marked is a store that records the id of its database.
 type Marked interface {
 	Store
-	// Mark returns the id of the store; empty: it has none yet.
+	// Mark returns the id of the store; empty means that it has none yet.
 	Mark(ctx context.Context) (id string, err error)
 	// SetMark writes an id that survives a power cut. If the store has another
 	// id, SetMark returns ErrMarked, unless replace is set.

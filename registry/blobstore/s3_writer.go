@@ -17,9 +17,9 @@ import (
 type s3State struct {
 	Size     int64    `json:"size"`
 	PartSize int64    `json:"partSize"`
-	Upload   string   `json:"upload,omitempty"` // id of the multipart upload; empty: the upload is one object
+	Upload   string   `json:"upload,omitempty"` // id of the multipart upload; empty means that the upload is one object
 	Parts    []string `json:"parts,omitempty"`  // their tags; each has PartSize bytes
-	Tail     string   `json:"tail,omitempty"`   // tag of the bytes after the parts; empty: there are none
+	Tail     string   `json:"tail,omitempty"`   // tag of the bytes after the parts; empty means that there are none
 	Slot     int      `json:"slot,omitempty"`   // which of the two tails holds them
 }
 

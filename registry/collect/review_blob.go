@@ -24,7 +24,7 @@ type blobReviewer struct{ c *Collector }
 
 // blobReview is the state of one blob.
 type blobReview struct {
-	id                      int64 // 0: the blob does not exist
+	id                      int64 // 0 means that the blob does not exist
 	taken                   bool
 	used, onHold, postponed bool
 	repositories            []int64 // that have it; read only if the blob is neither used nor postponed

@@ -55,7 +55,7 @@ type manifestReview struct {
 	digest     string
 	invalid    error // the key cannot be parsed
 
-	id      int64 // 0: the manifest does not exist
+	id      int64 // 0 means that the manifest does not exist
 	subject string
 	onHold  bool
 	taken   bool

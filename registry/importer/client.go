@@ -38,7 +38,7 @@ type client struct {
 type request struct {
 	method, path string
 	contentType  string
-	open         func() (content io.ReadCloser, size int64, err error) // nil: no body
+	open         func() (content io.ReadCloser, size int64, err error) // nil means no body
 	want         int                                                   // the expected status
 }
 

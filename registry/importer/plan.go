@@ -28,7 +28,7 @@ type Plan struct {
 // Manifest is a manifest or list to send.
 type Manifest struct {
 	Digest    digest.Digest
-	MediaType string // empty: unknown
+	MediaType string // empty means unknown
 	Blobs     []digest.Digest
 	Children  []digest.Digest
 	Tags      []string

@@ -15,7 +15,7 @@ import (
 // a blobstore.Dir, and removing them again, takes longer than most tests.
 var dirs struct {
 	sync.Mutex
-	root string // of all of them; empty: there is none yet
+	root string // of all of them; empty means that there is none yet
 	made int
 	free []string
 }

@@ -35,7 +35,7 @@ type Options struct {
 	// Create creates the objects of pushes.
 	Create Create
 	// CreateNamespace creates a namespace as the server, for repositories that are
-	// older than the kind. Nil: a push to a missing namespace is refused.
+	// older than the kind. Nil means that a push to a missing namespace is refused.
 	CreateNamespace func(ctx context.Context, name string) error
 	// Every is how often the status of changed repositories is updated. Default
 	// one second.

@@ -183,7 +183,7 @@ func (r *Repositories) RunOne(ctx context.Context) error {
 // figures are the numbers of a status.
 type figures struct {
 	size, tags, manifests, reclaimable int64
-	push                               int64 // Unix milliseconds; 0: never
+	push                               int64 // Unix milliseconds; 0 means never
 }
 
 // Refresh updates the status of one repository now, even if it was slow to count

@@ -77,7 +77,7 @@ func (v *verifier) manifest(ctx context.Context, m storedManifest) error {
 	return nil
 }
 
-// defect describes what is wrong with a manifest; empty: nothing.
+// defect describes what is wrong with a manifest; empty means nothing.
 func (v *verifier) defect(ctx context.Context, m storedManifest) (string, error) {
 	if !registry.Supported(m.digest.Algorithm()) {
 		return "its digest is of no known algorithm", nil

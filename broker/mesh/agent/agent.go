@@ -51,7 +51,7 @@ type Config struct {
 	// Advertise is the address that peers see. Default: the listen address.
 	Advertise string
 	// OnDrain is a shell command that runs before the node acknowledges its
-	// drain. Empty: none.
+	// drain. Empty means none.
 	OnDrain string
 	// DrainTimeout bounds the node's drain. Default: the server's.
 	DrainTimeout time.Duration
@@ -82,7 +82,7 @@ type Agent struct {
 	log    *slog.Logger
 	dir    *directory
 	client *client
-	relay  *relay // nil: it does not listen
+	relay  *relay // nil means that it does not listen
 
 	// Messages from the loops to Run. The first loop to notice sends each once.
 	asked chan time.Duration // drain within this time

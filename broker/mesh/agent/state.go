@@ -29,7 +29,7 @@ type state struct {
 	Nonce  string `json:"nonce"`
 	Secret string `json:"secret"`
 	Name   string `json:"name"`
-	// UID is the node's uid on the server. Empty: not enrolled, or the answer
+	// UID is the node's uid on the server. Empty means not enrolled, or the answer
 	// is not known yet.
 	UID     string `json:"uid,omitempty"`
 	Project string `json:"project,omitempty"`

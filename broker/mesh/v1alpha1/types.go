@@ -39,7 +39,7 @@ type MeshNodeSpec struct {
 	// ProvisionedResource is the resource that the token was minted for, if
 	// any.
 	ProvisionedResource string `json:"provisionedResource,omitempty"`
-	// Address is where peers reach the node, HOST:PORT. Empty: not reachable.
+	// Address is where peers reach the node, HOST:PORT. Empty means not reachable.
 	Address string `json:"address,omitempty"`
 	// DrainTimeoutSeconds bounds the node's drain; afterwards it is removed
 	// without acknowledgement.

@@ -50,9 +50,9 @@ type EnrolRequest struct {
 	Secret string `json:"secret"`
 	// Name is the node's name, a DNS label.
 	Name string `json:"name"`
-	// Address is where peers reach the node, HOST:PORT. Empty: not reachable.
+	// Address is where peers reach the node, HOST:PORT. Empty means not reachable.
 	Address string `json:"address,omitempty"`
-	// DrainTimeoutSeconds bounds the node's drain; 0: the server's default.
+	// DrainTimeoutSeconds bounds the node's drain; 0 means the server's default.
 	DrainTimeoutSeconds int64 `json:"drainTimeoutSeconds,omitempty"`
 }
 
