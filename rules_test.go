@@ -114,7 +114,7 @@ func TestFileLength(t *testing.T) {
 // What is shipped may only become smaller: each bound is a little above what there is, and is
 // lowered with what leaves. A feature that needs more says so here.
 const (
-	mostLines        = 84_600 // of all shipped packages; the aim is 80,000
+	mostLines        = 83_600 // of all shipped packages; the aim is 80,000
 	mostPackageLines = 8_500  // of one; the aim is 6,000
 	mostRooms        = 18     // folders at the root with shipped Go; the aim is 18
 	mostDependencies = 55     // modules that go.mod requires directly
