@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -103,10 +104,7 @@ const expiredContinue = "The provided continue parameter is too old to display a
 	"and now may show up in the list."
 
 func (r *resource) count(ctx context.Context, request store.ListRequest) (int64, error) {
-	if request.Namespace == "" {
-		return r.api.store.Reader().CountOf(ctx, request.Kind)
-	}
-	return r.api.store.Reader().CountIn(ctx, request.Kind, request.Namespace, math.MaxInt64)
+	return r.api.store.Reader().Count(ctx, request.Kind, cmp.Or(request.Namespace, store.AllNamespaces), math.MaxInt64)
 }
 
 func tooLargeMessage(asked, current int64) string {

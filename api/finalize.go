@@ -52,7 +52,7 @@ func (f *finalize) checkEmpty(ctx context.Context, ns, old *corev1.Namespace) er
 	if !released || old.DeletionTimestamp == nil { // a delete sets the finalizer again
 		return nil
 	}
-	left, err := f.api.store.Reader().KindsIn(ctx, ns.Name)
+	left, err := f.api.store.Reader().Kinds(ctx, ns.Name)
 	if err != nil || len(left) == 0 {
 		return err
 	}

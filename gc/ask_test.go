@@ -17,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store/cascades"
 )
 
 // hook plays the webhooks: it selects kinds, counts who was asked about, and answers.
@@ -119,7 +120,7 @@ func TestCollectorAsks(t *testing.T) {
 		if got := strings.Join(h.asked, ", "); got != "b@owner Background, c@owner Background" {
 			t.Errorf("asked about %s", got)
 		}
-		n, err := w.store.Reader().CountUnrestored(context.Background(), string(root), 0)
+		n, err := cascades.CountUnrestored(context.Background(), w.store.Reader(), string(root), 0)
 		if err != nil || n != 4 {
 			t.Errorf("the cascade has %d objects in the archive, want 4 (%v)", n, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // A dependent blocks its owner's deletion only if the owner owns it, as for Classify: its
@@ -21,7 +22,7 @@ import (
 // isBlocked reports whether a blocking dependent is left, other than through a circle: of owners
 // that wait for each other in a circle, the one that is reviewed last goes first.
 func (s *session) isBlocked(ctx context.Context, o *item) (bool, error) {
-	blocked, circle, err := s.tx.Blocked(ctx, s.named(o.Key, o.UID))
+	blocked, circle, err := graph.Blocked(ctx, s.tx, s.named(o.Key, o.UID))
 	if err != nil {
 		return false, err
 	}
@@ -85,7 +86,7 @@ func AsOwner(kinds *kind.Snapshot, key object.Key, uid types.UID) store.Named {
 func (s *session) inCircle(ctx context.Context, o *item) (bool, error) {
 	seen := map[types.UID]bool{}
 	for level := []store.Named{s.named(o.Key, o.UID)}; len(level) > 0 && !seen[o.UID]; {
-		blockers, err := s.tx.ForegroundBlockers(ctx, level)
+		blockers, err := graph.ForegroundBlockers(ctx, s.tx, level)
 		if err != nil {
 			return false, fmt.Errorf("look for owners that wait for each other: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // TestBlocks: what a review knows about a dependent that it has just made DELETING is what the
@@ -49,7 +50,7 @@ func TestBlocks(t *testing.T) {
 				}
 				w := newWorld(t, db, Options{})
 				w.add(namespace+"/dependent", func(_ *world, m *metav1.ObjectMeta) { m.OwnerReferences = []metav1.OwnerReference{r} })
-				blocked, _, err := w.store.Reader().Blocked(t.Context(), owner)
+				blocked, _, err := graph.Blocked(t.Context(), w.store.Reader(), owner)
 				if err != nil || blocked != test.want {
 					t.Errorf("the store answers %v, %v; want %v", blocked, err, test.want)
 				}

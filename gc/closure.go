@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 const (
@@ -153,7 +154,7 @@ func (c *closure) counts(namespace string) bool {
 }
 
 // add counts an object. The dependents of one with the orphan finalizer stay.
-func (c *closure) add(m *store.Member) {
+func (c *closure) add(m *graph.Member) {
 	if c.counted[m.UID] || m.Kind == uncounted || !c.counts(m.Namespace) {
 		return
 	}
@@ -220,7 +221,7 @@ func (c *closure) content(ctx context.Context, o *item) error {
 		if !c.counts(o.Name) {
 			return nil
 		}
-		kinds, err := c.r.KindsIn(ctx, o.Name)
+		kinds, err := c.r.Kinds(ctx, o.Name)
 		if err != nil {
 			return err
 		}
@@ -235,11 +236,7 @@ func (c *closure) content(ctx context.Context, o *item) error {
 	case object.Definitions:
 		storage, _ := kind.Defined(o.Body)
 		if c.limits == nil {
-			found, err := c.r.MembersOf(ctx, storage, c.left+1)
-			for i := range found {
-				c.addContained(&found[i])
-			}
-			return err
+			return c.contained(ctx, storage, store.AllNamespaces)
 		}
 		for namespace := range c.limits {
 			if err := c.contained(ctx, storage, namespace); err != nil {
@@ -251,13 +248,13 @@ func (c *closure) content(ctx context.Context, o *item) error {
 	return nil
 }
 
-// contained counts the objects of a kind in a namespace.
+// contained counts the objects of a kind in a namespace, or in all.
 func (c *closure) contained(ctx context.Context, kind, namespace string) error {
 	limit := c.left + 1
 	if left, limited := c.within[namespace]; limited {
 		limit = left + 1
 	}
-	found, err := c.r.MembersIn(ctx, kind, namespace, limit)
+	found, err := graph.Members(ctx, c.r, kind, namespace, limit)
 	for i := range found {
 		c.addContained(&found[i])
 	}
@@ -266,7 +263,7 @@ func (c *closure) contained(ctx context.Context, kind, namespace string) error {
 
 // addContained counts an object that is deleted with its namespace or definition:
 // in the background, whatever its own policy is.
-func (c *closure) addContained(m *store.Member) {
+func (c *closure) addContained(m *graph.Member) {
 	m.Finalizing &^= store.FinalizeOrphan
 	c.add(m)
 }
@@ -276,7 +273,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 	after := make([]int64, len(owners))
 	for len(owners) > 0 && !c.over() {
 		limit := min(c.left+1, closurePage)
-		pages, err := c.r.MembersBelow(ctx, owners, after, limit)
+		pages, err := graph.MembersBelow(ctx, c.r, owners, after, limit)
 		if err != nil {
 			return err
 		}
@@ -297,7 +294,7 @@ func (c *closure) expand(ctx context.Context, owners []types.UID) error {
 }
 
 // judge counts the members that no owner keeps.
-func (c *closure) judge(ctx context.Context, page []store.Member) error {
+func (c *closure) judge(ctx context.Context, page []graph.Member) error {
 	for i := range page {
 		m := &page[i]
 		if c.counted[m.UID] || !c.counts(m.Namespace) || c.emptied[m.Namespace] {
@@ -316,11 +313,11 @@ func (c *closure) judge(ctx context.Context, page []store.Member) error {
 
 // kept reports whether a remaining owner keeps a dependent. Most dependents have
 // one owner, the one that is deleted; they need no query.
-func (c *closure) kept(ctx context.Context, m *store.Member) (bool, error) {
+func (c *closure) kept(ctx context.Context, m *graph.Member) (bool, error) {
 	if m.Owners <= 1 && m.Namespace != "" {
 		return false, nil
 	}
-	owners, err := c.r.OwnersOf(ctx, m.ID)
+	owners, err := graph.OwnersOf(ctx, c.r, m.ID)
 	if err != nil {
 		return false, err
 	}

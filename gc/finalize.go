@@ -25,7 +25,7 @@ func (s *session) orphan(ctx context.Context, o *item) (review.Verdict, error) {
 	if wait := s.unseen(o); wait > 0 {
 		return review.Again(wait), nil
 	}
-	v, err := s.collect(ctx, string(o.UID), s.tx.AllDependents, func(ctx context.Context, batch []*item) error {
+	v, err := s.collect(ctx, string(o.UID), s.allDependents, func(ctx context.Context, batch []*item) error {
 		return s.dropOwner(ctx, o.UID, batch)
 	})
 	if err != nil || s.budget <= 0 {

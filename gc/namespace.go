@@ -16,6 +16,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/store"
 )
 
 // namespaceFinalizer is the collector's entry in spec.finalizers.
@@ -62,7 +63,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if err := s.setCause(ctx, string(o.UID)); err != nil {
 		return review.Verdict{}, err
 	}
-	present, err := s.tx.KindsIn(ctx, ns.Name)
+	present, err := s.tx.Kinds(ctx, ns.Name)
 	if err != nil {
 		return review.Verdict{}, err
 	}
@@ -82,7 +83,7 @@ func (s *session) namespace(ctx context.Context, o *item) (review.Verdict, error
 	if s.budget <= 0 {
 		return review.Progressed(0), nil
 	}
-	left, err := s.tx.KindsIn(ctx, ns.Name)
+	left, err := s.tx.Kinds(ctx, ns.Name)
 	switch {
 	case err != nil:
 		return review.Verdict{}, err
@@ -107,7 +108,7 @@ func (s *session) empty(ctx context.Context, kind, namespace string) (failed []s
 	defer func() { s.emptying = false }()
 	for after := ""; s.budget > 0; {
 		limit := s.budget
-		batch, err := s.tx.ActiveContent(ctx, kind, namespace, after, limit)
+		batch, err := s.tx.Select(ctx, store.Selection{Kind: kind, Namespace: namespace, State: store.Active, After: after, Limit: limit})
 		if err != nil {
 			return nil, err
 		}
@@ -182,12 +183,12 @@ func (s *session) setConditions(ctx context.Context, o *item, ns *corev1.Namespa
 // survey counts the objects of a kind, and the finalizers on the first
 // shownLeaving of those that are DELETING.
 func (s *session) survey(ctx context.Context, kind, namespace string, left *content) error {
-	n, err := s.tx.CountIn(ctx, kind, namespace, math.MaxInt64)
+	n, err := s.tx.Count(ctx, kind, namespace, math.MaxInt64)
 	if err != nil {
 		return fmt.Errorf("count content of namespace %s: %w", namespace, err)
 	}
 	left.kinds[kind] = int(n)
-	lingering, err := s.tx.DeletingIn(ctx, kind, namespace, shownLeaving)
+	lingering, err := s.tx.Select(ctx, store.Selection{Kind: kind, Namespace: namespace, State: store.Deleting, Limit: shownLeaving})
 	if err != nil {
 		return err
 	}

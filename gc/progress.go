@@ -11,6 +11,8 @@ import (
 	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/cascades"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 const (
@@ -51,11 +53,11 @@ func (s *session) progress(ctx context.Context, tasks int) error {
 	if !s.c.progressDue(cascade, s.now, goesOn) {
 		return nil
 	}
-	root, found, err := s.tx.CascadeRoot(ctx, cascade)
+	root, found, err := cascades.Root(ctx, s.tx, cascade)
 	if err != nil || !found {
 		return err
 	}
-	gone, err := s.tx.CountRemoved(ctx, cascade, progressMost+1)
+	gone, err := cascades.CountRemoved(ctx, s.tx, cascade, progressMost+1)
 	if err != nil {
 		return err
 	}
@@ -104,7 +106,7 @@ func (c *Collector) wasReported(cascade string) bool {
 // is next.
 func (s *session) remaining(ctx context.Context, cascade string, root object.Object) (int64, error) {
 	if root.Kind != object.Namespaces {
-		direct, err := s.tx.CountDependents(ctx, root.UID, progressMost+1)
+		direct, err := graph.CountDependents(ctx, s.tx, root.UID, progressMost+1)
 		if err != nil || direct > progressMost {
 			return direct, err
 		}
@@ -112,16 +114,16 @@ func (s *session) remaining(ctx context.Context, cascade string, root object.Obj
 		if err != nil {
 			return 0, err
 		}
-		below, err := s.tx.CountBelowRemoved(ctx, cascade, queued, progressMost+1)
+		below, err := cascades.CountBelow(ctx, s.tx, s.c.db.Engine(), cascade, queued, progressMost+1)
 		return direct + below, err
 	}
-	kinds, err := s.tx.KindsIn(ctx, root.Name)
+	kinds, err := s.tx.Kinds(ctx, root.Name)
 	if err != nil {
 		return 0, err
 	}
 	total := int64(0)
 	for _, kind := range kinds {
-		n, err := s.tx.CountIn(ctx, kind, root.Name, progressMost+1)
+		n, err := s.tx.Count(ctx, kind, root.Name, progressMost+1)
 		if err != nil {
 			return 0, err
 		}
@@ -132,24 +134,16 @@ func (s *session) remaining(ctx context.Context, cascade string, root object.Obj
 
 // countReviews counts the rows of the queue, up to a bound.
 func (s *session) countReviews(ctx context.Context, most int) (n int64, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error { return row.Scan(&n) }, countReviews, most)
-	if err := s.tx.Send(ctx, &b); err != nil {
+	if _, err := sqldb.First(ctx, s.tx, []any{&n}, countReviews, most); err != nil {
 		return 0, fmt.Errorf("count reviews: %w", err)
 	}
 	return n, nil
 }
 
 // nextReviews reads the uids of the next 1,000 reviews, not of all.
-func (s *session) nextReviews(ctx context.Context) (uids []types.UID, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var uid types.UID
-		err := row.Scan((*string)(&uid))
-		uids = append(uids, uid)
-		return err
-	}, nextReviews)
-	if err := s.tx.Send(ctx, &b); err != nil {
+func (s *session) nextReviews(ctx context.Context) ([]types.UID, error) {
+	uids, err := sqldb.Column[types.UID](ctx, s.tx, nextReviews)
+	if err != nil {
 		return nil, fmt.Errorf("read next reviews: %w", err)
 	}
 	return uids, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // lookUp reads the owners of objects into s.owners, each once per transaction.
@@ -63,19 +64,14 @@ func RemovedOwners(ctx context.Context, r *store.Reader, uids []types.UID) (map[
 	if len(uids) == 0 {
 		return out, nil
 	}
-	statement := removedReviewsSQLite
-	if r.Engine() == sqldb.Postgres {
-		statement = removedReviewsPostgres
-	}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, r, func(row sqldb.Row) error {
 		var uid types.UID
 		o := Owner{Removed: true}
 		err := row.Scan((*string)(&uid), &o.WasInside)
 		out[uid] = o
 		return err
-	}, statement, sqldb.List(r.Engine(), uids))
-	if err := r.Send(ctx, &b); err != nil {
+	}, removedReviews[r.Engine()], sqldb.List(r.Engine(), uids))
+	if err != nil {
 		return nil, fmt.Errorf("look up removed owners: %w", err)
 	}
 	archived, err := r.Removed(ctx, uids)
@@ -96,7 +92,7 @@ func (s *session) canJudge(ctx context.Context, uid types.UID) (bool, error) {
 	if s.owners[uid].Removed {
 		return true, nil
 	}
-	named, err := s.tx.KindsNamed(ctx, uid)
+	named, err := graph.KindsNamed(ctx, s.tx, uid)
 	if err != nil {
 		return false, fmt.Errorf("look up kinds of the owner: %w", err)
 	}

@@ -163,7 +163,7 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 		}
 		return v, err
 	}
-	newest, err := s.tx.NewestDependents(ctx, types.UID(uid), maxUnknownReports)
+	newest, err := s.tx.Dependents(ctx, store.Below{Owner: types.UID(uid), Newest: true, Limit: maxUnknownReports})
 	if err != nil {
 		return review.Verdict{}, err
 	}
@@ -216,20 +216,25 @@ func acted(yes bool) review.Verdict {
 	return review.Kept()
 }
 
-// readPage reads a page of an owner's dependents: store.Reader.Dependents or
-// AllDependents.
-type readPage func(ctx context.Context, owner types.UID, after int64, limit int) ([]*item, error)
+// readPage reads a page of an owner's dependents, as store.Reader.Dependents does.
+type readPage func(ctx context.Context, p store.Below) ([]*item, error)
+
+// allDependents reads those that are DELETING too.
+func (s *session) allDependents(ctx context.Context, p store.Below) ([]*item, error) {
+	p.Deleting = true
+	return s.tx.Dependents(ctx, p)
+}
 
 // dependents reads an owner's dependents. The first page is the one that is known.
 func (s *session) dependents(known *store.Family) readPage {
 	if known == nil {
 		return s.tx.Dependents
 	}
-	return func(ctx context.Context, owner types.UID, after int64, limit int) ([]*item, error) {
-		if after == 0 {
+	return func(ctx context.Context, p store.Below) ([]*item, error) {
+		if p.After == 0 {
 			return known.Dependents, nil
 		}
-		return s.tx.Dependents(ctx, owner, after, limit)
+		return s.tx.Dependents(ctx, p)
 	}
 }
 
@@ -240,7 +245,7 @@ func (s *session) collect(ctx context.Context, uid string, read readPage, judge 
 	before, after := s.budget, int64(0)
 	for s.budget > 0 {
 		limit := s.budget
-		batch, err := read(ctx, types.UID(uid), after, limit)
+		batch, err := read(ctx, store.Below{Owner: types.UID(uid), After: after, Limit: limit})
 		if err != nil {
 			return review.Verdict{}, err
 		}

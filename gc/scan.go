@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // scanPage is how many references one statement reads, and how many reviews one
@@ -52,7 +53,7 @@ type cursor struct {
 // scanOwners reads a page of references and returns the uids to review.
 func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error) {
 	kinds := c.kinds.Snapshot()
-	page, err := c.store.Reader().ScanReferences(ctx, at.dependent, types.UID(at.uid), scanPage)
+	page, err := graph.References(ctx, c.store.Reader(), at.dependent, types.UID(at.uid), scanPage)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (c *Collector) scanOwners(ctx context.Context, at *cursor) ([]string, error
 
 // scanDeleting reads a page of objects that wait for the collector.
 func (c *Collector) scanDeleting(ctx context.Context, at *cursor) (found []string, err error) {
-	page, err := c.store.Reader().Finalizing(ctx, types.UID(at.uid), scanPage)
+	page, err := graph.Finalizing(ctx, c.store.Reader(), types.UID(at.uid), scanPage)
 	for _, uid := range page {
 		at.uid = string(uid)
 		found = append(found, at.uid)

@@ -1,5 +1,7 @@
 package gc
 
+import "github.com/exeunt/exeunt/sqldb"
+
 // The statements of the package, on its tables gc_object_reviews,
 // gc_admission_reviews and gc_state, the
 // same on both engines unless the name ends in SQLite or Postgres. The store reads objects, owners and the archive.
@@ -23,14 +25,9 @@ const (
 
 // removedReviews selects the uids whose review proves a removal, and whether the
 // object was in a namespace.
-const (
-	removedReviewsSQLite = `
+var removedReviews = sqldb.WithLists(`
 SELECT uid, event = 'owner_removed' FROM gc_object_reviews
-WHERE uid IN (SELECT value FROM json_each($1)) AND event IN ('owner_removed', 'cluster_owner_removed')`
-	removedReviewsPostgres = `
-SELECT uid, event = 'owner_removed' FROM gc_object_reviews
-WHERE uid = ANY ($1::text[]) AND event IN ('owner_removed', 'cluster_owner_removed')`
-)
+WHERE uid IN LIST($1, text) AND event IN ('owner_removed', 'cluster_owner_removed')`)
 
 // ReviewByUID reads the review of a uid, for reports: failures, when it was
 // created, when it is due, the last error, and the end of the lease (0: none);

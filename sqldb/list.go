@@ -3,6 +3,7 @@ package sqldb
 import (
 	"encoding/json"
 	"reflect"
+	"regexp"
 )
 
 // List is a list as one argument of a statement: an array on PostgreSQL, for
@@ -33,3 +34,14 @@ func JSON[T any](values []T) string {
 	}
 	return string(text)
 }
+
+// WithLists makes a statement for each engine from one with conditions like "id IN LIST($1, bigint)":
+// the argument is a List, of text or bigint.
+func WithLists(statement string) map[Engine]string {
+	return map[Engine]string{
+		SQLite:   inList.ReplaceAllString(statement, "IN (SELECT value FROM json_each($1))"),
+		Postgres: inList.ReplaceAllString(statement, "= ANY ($1::$2[])"),
+	}
+}
+
+var inList = regexp.MustCompile(`IN LIST\((\$\d+), (\w+)\)`)

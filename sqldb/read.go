@@ -5,6 +5,9 @@ import (
 	"database/sql"
 )
 
+// Send is Read without a transaction. It implements Sender.
+func (db *DB) Send(ctx context.Context, b *Batch) error { return db.Read(ctx, nil, b) }
+
 // Read runs the queries of a batch, one after the other, in a transaction of
 // Snapshot. With a nil tx each sees the newest state of the database.
 func (db *DB) Read(ctx context.Context, tx *sql.Tx, b *Batch) error {

@@ -39,6 +39,38 @@ func (b *Batch) Found(found *bool, statement string, args ...any) {
 // Add adds the statements of another batch.
 func (b *Batch) Add(other *Batch) { b.items = append(b.items, other.items...) }
 
+// Sender runs batches: in a transaction, or as reads of the newest state.
+type Sender interface {
+	Send(ctx context.Context, b *Batch) error
+}
+
+// Each sends one statement and calls row for each of its rows, in order.
+func Each(ctx context.Context, s Sender, row func(Row) error, statement string, args ...any) error {
+	var b Batch
+	b.Query(row, statement, args...)
+	return s.Send(ctx, &b)
+}
+
+// First sends one statement, reads its row into dest, and reports whether there is one.
+func First(ctx context.Context, s Sender, dest []any, statement string, args ...any) (found bool, err error) {
+	err = Each(ctx, s, func(row Row) error {
+		found = true
+		return row.Scan(dest...)
+	}, statement, args...)
+	return found, err
+}
+
+// Column sends one statement and returns the one column of its rows.
+func Column[T any](ctx context.Context, s Sender, statement string, args ...any) (all []T, err error) {
+	err = Each(ctx, s, func(row Row) error {
+		var value T
+		err := row.Scan(&value)
+		all = append(all, value)
+		return err
+	}, statement, args...)
+	return all, err
+}
+
 // Tx is a write transaction that runs batches. It is for one goroutine. It ends
 // with Commit or Rollback.
 type Tx struct {

@@ -24,7 +24,7 @@ import (
 //   - Expiry deletes the rows of a cascade. If compaction has passed that change it will
 //     not come by again, so expiry deletes the body too; if not, the body still
 //     belongs to watchers and to lists of the past, and compaction, which now
-//     finds no row, deletes it in its time (forget).
+//     finds no row, deletes it in its time (forget in expiry/expiry.go).
 //
 // In either order of the last two, the body is deleted as soon as neither needs
 // it. After a crash between them, the next run finds what is left.
@@ -36,9 +36,6 @@ import (
 // begun a cascade of that name before: objects.own_cascade is the id of its next one. The collector, when it deletes the
 // dependents of an owner, passes on the owner's cascade with its requester and request:
 // the client whose delete began the cascade, and the Audit-Id of that delete.
-
-// defaultArchiveFor applies to archived objects while the archive is switched off.
-const defaultArchiveFor = 24 * time.Hour
 
 // systemActor is the actor of a removal that no client requested.
 const systemActor = "system:exeunt"

@@ -53,7 +53,7 @@ func BenchmarkExpire(b *testing.B) {
 			}
 			c.move(2 * time.Hour)
 			b.ResetTimer()
-			if err := s.expire(b.Context()); err != nil {
+			if err := s.expiry.Run(b.Context()); err != nil {
 				b.Fatal(err)
 			}
 		})

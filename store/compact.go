@@ -59,7 +59,7 @@ func (s *Store) runCompactor(ctx context.Context) {
 		current := s.Revision()
 		err := s.compact(ctx, c.next(s.now(), current))
 		if err == nil {
-			err = s.expire(ctx)
+			err = s.expiry.Run(ctx)
 		}
 		if err == nil {
 			err = s.removeDue(ctx)

@@ -55,7 +55,7 @@ func TestDeleteAllCauses(t *testing.T) {
 			t.Fatal(errs)
 		}
 		for i := range requests {
-			a, err := s.Reader().ArchivedByUID(t.Context(), types.UID(fmt.Sprint("uid-", i)))
+			a, err := s.Reader().LastArchived(t.Context(), ArchiveFilter{UID: types.UID(fmt.Sprint("uid-", i))})
 			if err != nil || a == nil {
 				t.Fatalf("object %d is not archived: %v", i, err)
 			}

@@ -37,28 +37,21 @@ func (r *Reader) AnyDroppedFor(ctx context.Context, owner types.UID) (bool, erro
 	return r.one(ctx, []any{new(int64)}, `SELECT 1 FROM dropped_references WHERE owner_uid = $1 LIMIT 1`, string(owner))
 }
 
-// DroppedBy reads the references that an object lacks.
-func (r *Reader) DroppedBy(ctx context.Context, dependent types.UID) (out []DroppedReference, err error) {
-	err = r.rows(ctx, func(row sqldb.Row) error {
+// Dropped reads the references that objects lack, by dependent, in the order of the owners' uids.
+func (r *Reader) Dropped(ctx context.Context, dependents ...types.UID) (map[types.UID][]DroppedReference, error) {
+	lacks := map[types.UID][]DroppedReference{}
+	err := r.rows(ctx, func(row sqldb.Row) error {
+		var dependent types.UID
 		var d DroppedReference
-		err := row.Scan((*string)(&d.Owner), &d.Reference, &d.Known)
-		out = append(out, d)
+		err := row.Scan((*string)(&dependent), (*string)(&d.Owner), &d.Reference, &d.Known)
+		lacks[dependent] = append(lacks[dependent], d)
 		return err
-	}, `SELECT owner_uid, reference, known FROM dropped_references WHERE dependent_uid = $1 ORDER BY owner_uid`, string(dependent))
-	return out, err
+	}, droppedBy[r.engine], sqldb.List(r.engine, dependents))
+	return lacks, err
 }
 
-// DroppedOwners reads the owners to which objects lack a reference, by dependent.
-func (r *Reader) DroppedOwners(ctx context.Context, dependents []types.UID) (map[types.UID][]types.UID, error) {
-	owners := map[types.UID][]types.UID{}
-	err := r.rows(ctx, func(row sqldb.Row) error {
-		var dependent, owner types.UID
-		err := row.Scan((*string)(&dependent), (*string)(&owner))
-		owners[dependent] = append(owners[dependent], owner)
-		return err
-	}, r.pick(droppedOwnersSQLite, droppedOwnersPostgres), sqldb.List(r.engine, dependents))
-	return owners, err
-}
+var droppedBy = sqldb.WithLists(`
+SELECT dependent_uid, owner_uid, reference, known FROM dropped_references WHERE dependent_uid IN LIST($1, text) ORDER BY dependent_uid, owner_uid`)
 
 // AnyDropped reports which of some uids are named in a dropped reference, as its owner or
 // as its dependent.
@@ -74,10 +67,6 @@ func (r *Reader) AnyDropped(ctx context.Context, uids []types.UID) (map[types.UI
 }
 
 const (
-	droppedOwnersSQLite = `
-SELECT dependent_uid, owner_uid FROM dropped_references WHERE dependent_uid IN (SELECT value FROM json_each($1))`
-	droppedOwnersPostgres = `SELECT dependent_uid, owner_uid FROM dropped_references WHERE dependent_uid = ANY ($1::text[])`
-
 	droppedUIDsSQLite = `
 SELECT j.value FROM json_each($1) j WHERE EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = j.value)
     OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.value)`

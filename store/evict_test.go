@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/cascades"
+	"github.com/exeunt/exeunt/store/expiry"
 )
 
 // removeCascade creates and removes objects of a cascade, each with a body of about size bytes: the
@@ -62,7 +65,7 @@ func cascadesIn(t *testing.T, s *Store) map[string]int {
 
 func expireNow(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.expire(t.Context()); err != nil {
+	if err := s.expiry.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	checkArchivedBytes(t, s)
@@ -82,12 +85,12 @@ func TestCascadeExpiresWhole(t *testing.T) {
 		began := c.now()
 		createNamespace(t, s.Store, "short", annotated("1h"))
 		createNamespace(t, s.Store, "long", annotated("20h"))
-		inShort := removeCascade(t, s.Store, "a", 1, repeated("short", expireStep+20)...)
+		inShort := removeCascade(t, s.Store, "a", 1, repeated("short", expiry.Step+20)...)
 		over := removeCascade(t, s.Store, "b", 1, "short", "long", "short")
 		late := removeCascade(t, s.Store, "c", 1, "short")
 		restored := removeCascade(t, s.Store, "d", 1, "long") // has a row before it is counted
 		back := newRequest("long", "back")
-		back.Restores.Row = archivedIDs(t, s.Store)[expireStep+24]
+		back.Restores.Row = archivedIDs(t, s.Store)[expiry.Step+24]
 		create(t, s.Store, back)
 		held := create(t, s.Store, newRequest("short", "held", finalizers("x/y")))
 		if _, err := s.Delete(t.Context(), DeleteRequest{Key: held.Key, Actor: "alice"}); err != nil {
@@ -111,7 +114,7 @@ func TestCascadeExpiresWhole(t *testing.T) {
 			after time.Duration
 			want  map[string]int
 		}{
-			{59 * time.Minute, map[string]int{inShort: expireStep + 20, restored: 1, over: 3, late: 2, string(held.UID): 1}},
+			{59 * time.Minute, map[string]int{inShort: expiry.Step + 20, restored: 1, over: 3, late: 2, string(held.UID): 1}},
 			{time.Hour, map[string]int{restored: 1, over: 3, late: 2, string(held.UID): 1}},
 			{110 * time.Minute, map[string]int{restored: 1, over: 3, string(held.UID): 1}},
 			{20*time.Hour - time.Millisecond, map[string]int{restored: 1, over: 3, string(held.UID): 1}},
@@ -145,7 +148,7 @@ func TestCascadeExpiresWhole(t *testing.T) {
 // that died before it deleted the rows; the next run deletes them.
 func TestLeavingIsAbsent(t *testing.T) {
 	archiving(t, ArchiveOptions{For: time.Hour}, func(t *testing.T, s running, c *clock) {
-		id := removeCascade(t, s.Store, "a", 1, repeated("n", expireStep+20)...)
+		id := removeCascade(t, s.Store, "a", 1, repeated("n", expiry.Step+20)...)
 		ids := archivedIDs(t, s.Store)
 		restore := func(at int) error {
 			r := newRequest("n", fmt.Sprintf("back-%d", at))
@@ -156,10 +159,10 @@ func TestLeavingIsAbsent(t *testing.T) {
 		mark := func(id string) {
 			t.Helper()
 			err := s.Transact(t.Context(), func(tx *Tx) error {
-				if _, err := tx.countArchived(t.Context()); err != nil {
+				if _, err := s.expiring(tx).Count(t.Context()); err != nil {
 					return err
 				}
-				return tx.markLeaving(t.Context(), []string{id}, tx.revision)
+				return s.expiring(tx).MarkLeaving(t.Context(), []string{id}, tx.revision)
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -168,20 +171,20 @@ func TestLeavingIsAbsent(t *testing.T) {
 		mark(id)
 		for i := range 2 { // before the first step, and after it
 			wantCascades(t, s.Store, fmt.Sprintf("in step %d", i), map[string]int{})
-			if found, err := s.Reader().Cascade(t.Context(), id); found != nil || err != nil {
+			if found, err := cascades.Read(t.Context(), s.Reader(), id); found != nil || err != nil {
 				t.Errorf("the leaving cascade is %v, %v", found, err)
 			}
-			if found, err := s.Reader().Cascades(t.Context(), "", 10); len(found) != 0 || err != nil {
+			if found, err := cascades.List(t.Context(), s.Reader(), "", 10); len(found) != 0 || err != nil {
 				t.Errorf("the list has %v, %v", found, err)
 			}
-			for _, at := range []int{0, expireStep + 19} {
+			for _, at := range []int{0, expiry.Step + 19} {
 				if err := restore(at); !object.Is(err, object.Expired) {
 					t.Errorf("restore of a leaving object: %v", err)
 				}
 			}
 			// A group, as restores write it.
 			var group []CreateRequest
-			for _, at := range []int{expireStep + 10, expireStep + 11, expireStep + 12, expireStep + 13, expireStep + 14} {
+			for _, at := range []int{expiry.Step + 10, expiry.Step + 11, expiry.Step + 12, expiry.Step + 13, expiry.Step + 14} {
 				r := newRequest("n", fmt.Sprintf("back-%d", at))
 				r.Restores = Restoration{Row: ids[at]}
 				group = append(group, r)
@@ -192,7 +195,7 @@ func TestLeavingIsAbsent(t *testing.T) {
 				}
 			}
 			err := s.Transact(t.Context(), func(tx *Tx) error {
-				_, err := tx.sweep(t.Context())
+				_, err := s.expiring(tx).Sweep(t.Context())
 				return err
 			})
 			if err != nil {
@@ -208,7 +211,7 @@ func TestLeavingIsAbsent(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := (&expiry{Store: s.Store}).count(t.Context()); err != nil {
+		if err := s.expiry.Count(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		expireNow(t, s.Store)
@@ -332,7 +335,7 @@ func TestManyCascadesStay(t *testing.T) {
 	archiving(t, ArchiveOptions{For: time.Hour}, func(t *testing.T, s running, c *clock) {
 		var requests []CreateRequest
 		var deletes []DeleteRequest
-		for i := range countStep + 1 {
+		for i := range expiry.CountStep + 1 {
 			requests = append(requests, newRequest("n", fmt.Sprint("a-", i)))
 			deletes = append(deletes, DeleteRequest{Key: requests[i].Key})
 		}
@@ -342,8 +345,9 @@ func TestManyCascadesStay(t *testing.T) {
 		if _, errs := s.DeleteAll(t.Context(), deletes); errors.Join(errs...) != nil {
 			t.Fatal(errs)
 		}
-		err := (&expiry{Store: s.Store}).choose(t.Context(), func(tx *Tx) (bool, error) {
-			if found, err := tx.one(t.Context(), []any{new(int64)}, anyUncounted); found || err != nil {
+		err := s.expiry.Choose(t.Context(), func(tx *expiry.Tx) (bool, error) {
+			const anyUncounted = `SELECT 1 FROM archive WHERE id > (SELECT revision FROM archive_counted) LIMIT 1`
+			if found, err := sqldb.First(t.Context(), tx, []any{new(int64)}, anyUncounted); found || err != nil {
 				t.Errorf("rows are not counted: %v", err)
 			}
 			return true, nil
@@ -351,7 +355,7 @@ func TestManyCascadesStay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		last := requests[countStep].Meta.UID
+		last := requests[expiry.CountStep].Meta.UID
 		c.move(2 * time.Hour)
 		err = s.Transact(t.Context(), func(tx *Tx) error { // a restore of each has just written
 			tx.Defer(`UPDATE archive_cascades SET restored_at = $1 WHERE id <> $2`, tx.Now.UnixMilli(), string(last))
@@ -362,7 +366,7 @@ func TestManyCascadesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		expireNow(t, s.Store)
-		if got := cascadesIn(t, s.Store); len(got) != countStep || got[string(last)] != 0 {
+		if got := cascadesIn(t, s.Store); len(got) != expiry.CountStep || got[string(last)] != 0 {
 			t.Errorf("the archive has %d cascades", len(got))
 		}
 	})
@@ -435,7 +439,7 @@ func TestFairShare(t *testing.T) {
 				used[namespace] += after - before
 				c.move(time.Second)
 				if random.IntN(2) == 0 { // counted in parts
-					if err := (&expiry{Store: s.Store}).count(t.Context()); err != nil {
+					if err := s.expiry.Count(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -463,7 +467,7 @@ func TestFairShare(t *testing.T) {
 					t.Errorf("world %d: %s left, the newest of its namespace", world, x.id)
 				}
 			}
-			share := fairShare(limit, slices.Collect(maps.Values(left)))
+			share := expiry.FairShare(limit, slices.Collect(maps.Values(left)))
 			if share < limit/int64(len(left)) {
 				t.Errorf("world %d: the share is %d of %v", world, share, left)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
+	"github.com/exeunt/exeunt/store/expiry"
 )
 
 // changeCount counts the changes of a thing that are still stored.
@@ -102,7 +103,7 @@ func TestCompactionLeavesAskedBodies(t *testing.T) {
 					t.Fatal(err)
 				}
 				compact("while it is DELETING", "after the removal")
-				row, err := s.Reader().ArchivedByUID(t.Context(), o.UID)
+				row, err := s.Reader().LastArchived(t.Context(), ArchiveFilter{UID: o.UID})
 				if err != nil || string(row.Body) != string(asked.Body) {
 					t.Errorf("archived %s, %v, want %s", row.Body, err, asked.Body)
 				}
@@ -170,7 +171,7 @@ func TestExpireByTime(t *testing.T) {
 			{59 * time.Minute, 7}, {time.Hour, 6}, {10*time.Hour - time.Millisecond, 6}, {10 * time.Hour, 2}, {99 * time.Hour, 2}, {100 * time.Hour, 0},
 		} {
 			c.set(began.Add(step.after))
-			if err := s.expire(t.Context()); err != nil {
+			if err := s.expiry.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if left := rows(t, s.Store); len(left) != step.want {
@@ -193,7 +194,7 @@ func TestExpireWhenOff(t *testing.T) {
 			want  int
 		}{{23 * time.Hour, 1}, {time.Hour, 0}} {
 			c.move(step.after)
-			if err := off.expire(t.Context()); err != nil {
+			if err := off.expiry.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if left := rows(t, off.Store); len(left) != step.want {
@@ -212,14 +213,14 @@ func TestExpireBySize(t *testing.T) {
 	}
 	size := int64(len(request(0).Body))
 	archiving(t, ArchiveOptions{For: time.Hour, MaxBytes: 7*size + size/2}, func(t *testing.T, s running, _ *clock) {
-		const objects = expireStep + 20 // more than a step
+		const objects = expiry.Step + 20 // more than a step
 		for i := range objects {
 			remove(t, s.Store, create(t, s.Store, request(i)).Key)
 		}
 		if err := s.compact(t.Context(), s.Revision()-3); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.expire(t.Context()); err != nil {
+		if err := s.expiry.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		left := rows(t, s.Store)

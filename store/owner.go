@@ -9,6 +9,7 @@ import (
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // owner is a row of owners.
@@ -73,7 +74,7 @@ const (
 	FinalizeGrace      = 8 // delete its dependents, with its grace period
 
 	// FinalizeConfirm: count its cascade before any other step.
-	FinalizeConfirm = 16
+	FinalizeConfirm = graph.FinalizeConfirm
 )
 
 // describe sets the deletion columns of the head from the metadata.

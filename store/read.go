@@ -10,6 +10,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/graph"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -18,9 +19,9 @@ import (
 // no cache. A Tx and a Snapshot are Readers whose reads see one state; those of
 // Store.Reader see the newest one each.
 //
-// The methods are grouped by what they read: objects here, dependents and owners
-// in read_owner.go, kinds and namespaces in read_content.go, removed objects in
-// read_archive.go.
+// The methods are grouped by what they read: objects here, dependents in read_owner.go, kinds and
+// namespaces in read_content.go, removed objects in read_archive.go. Questions that need no bodies are in the
+// packages graph (owners and references) and cascades, which take a Reader as the Sender.
 type Reader struct {
 	send func(context.Context, *sqldb.Batch) error
 	// row, if set, is a faster way to read one row.
@@ -78,16 +79,9 @@ type Stored struct {
 	own        string // see state
 }
 
-// isOwner says whether the object d has dependents, by one read of the index on
-// owners. The form leaves PostgreSQL no other plan. With EXISTS, where nearly all
-// references name one owner, the planner expects an early hit and reads the whole
-// primary key for each object.
-const isOwner = `(SELECT TRUE FROM owners x
-    WHERE x.owner_uid >= d.uid AND x.owner_uid <= d.uid ORDER BY x.owner_uid LIMIT 1) IS NOT NULL`
-
 // The columns of a Stored: of the head, and behind them the body.
 const (
-	headColumns   = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, coalesce(d.own_cascade, ''), ` + isOwner
+	headColumns   = `d.id, d.uid, d.kind, d.namespace, d.name, d.revision, coalesce(d.deletion_time, 0), d.finalizing, coalesce(d.own_cascade, ''), ` + graph.IsOwner
 	storedColumns = headColumns + `, c.body
 FROM objects d JOIN changes c ON c.revision = d.revision`
 )
@@ -124,9 +118,7 @@ func (r *Reader) scan(into *[]*Stored) func(sqldb.Row) error {
 
 // rows calls row for each row of a statement.
 func (r *Reader) rows(ctx context.Context, row func(sqldb.Row) error, statement string, args ...any) error {
-	var b sqldb.Batch
-	b.Query(row, statement, args...)
-	if err := r.send(ctx, &b); err != nil {
+	if err := sqldb.Each(ctx, r, row, statement, args...); err != nil {
 		return fmt.Errorf("read objects: %w", err)
 	}
 	return nil
@@ -179,7 +171,7 @@ func (r *Reader) GetByUID(ctx context.Context, uid types.UID) (*Stored, error) {
 
 // GetByIDs reads objects by their ids, in the order of the ids.
 func (r *Reader) GetByIDs(ctx context.Context, ids []int64) ([]*Stored, error) {
-	return r.query(ctx, r.pick(storedByIDsSQLite, storedByIDsPostgres), sqldb.List(r.engine, ids))
+	return r.query(ctx, storedByIDs[r.engine], sqldb.List(r.engine, ids))
 }
 
 // Revision is the revision of the state that is read.
@@ -187,29 +179,14 @@ func (r *Reader) Revision(ctx context.Context) (int64, error) {
 	return r.count(ctx, `SELECT current FROM revision`)
 }
 
-// They use unique indexes, or the primary key.
+// They use unique indexes.
 const (
-	storedByKey         = `SELECT ` + storedColumns + ` WHERE d.kind = $1 AND d.namespace = $2 AND d.name = $3`
-	storedByUID         = `SELECT ` + storedColumns + ` WHERE d.uid = $1`
-	storedByIDsSQLite   = `SELECT ` + storedColumns + ` WHERE d.id IN (SELECT value FROM json_each($1)) ORDER BY d.id`
-	storedByIDsPostgres = `SELECT ` + storedColumns + ` WHERE d.id = ANY ($1::bigint[]) ORDER BY d.id`
+	storedByKey = `SELECT ` + storedColumns + ` WHERE d.kind = $1 AND d.namespace = $2 AND d.name = $3`
+	storedByUID = `SELECT ` + storedColumns + ` WHERE d.uid = $1`
 )
 
-// Head is the head of an object, without its body.
-type Head struct {
-	object.Key
-	UID        types.UID
-	Deletion   int64 // in Unix seconds; 0: not DELETING
-	Finalizing int64
-}
-
-// Held says that the guard holds the object's deletion: see FinalizeConfirm.
-func (h Head) Held() bool { return held(h.Deletion, h.Finalizing) }
-
 // Held says that the guard holds the object's deletion.
-func (o *Stored) Held() bool { return held(o.Deletion, o.Finalizing) }
-
-func held(deletion, finalizing int64) bool { return deletion != 0 && finalizing&FinalizeConfirm != 0 }
+func (o *Stored) Held() bool { return Head{Deletion: o.Deletion, Finalizing: o.Finalizing}.Held() }
 
 // Heads reads the heads of those objects that exist.
 func (r *Reader) Heads(ctx context.Context, uids []types.UID) (map[types.UID]Head, error) {
@@ -217,7 +194,7 @@ func (r *Reader) Heads(ctx context.Context, uids []types.UID) (map[types.UID]Hea
 		return nil, nil
 	}
 	out := make(map[types.UID]Head, len(uids))
-	err := r.rows(ctx, scanHead(out), r.pick(headsSQLite, headsPostgres), sqldb.List(r.engine, uids))
+	err := r.rows(ctx, scanHead(out), headsOf[r.engine], sqldb.List(r.engine, uids))
 	return out, err
 }
 
@@ -225,42 +202,19 @@ func (r *Reader) Heads(ctx context.Context, uids []types.UID) (map[types.UID]Hea
 func scanHead(into map[types.UID]Head) func(sqldb.Row) error {
 	return func(row sqldb.Row) error {
 		var h Head
-		err := row.Scan((*string)(&h.UID), &h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing)
+		err := h.Scan(row)
 		into[h.UID] = h
 		return err
 	}
 }
 
-// HeadByUID reads the head of an object by its uid, if it exists.
-func (r *Reader) HeadByUID(ctx context.Context, uid types.UID) (h Head, found bool, err error) {
-	h.UID = uid
-	found, err = r.one(ctx, []any{&h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing}, headByUID, string(uid))
-	return h, found, err
-}
-
 // DeletingFor reads the heads of the objects that are being deleted in a cascade, or of the
 // object with a uid if that is being deleted. One of the two is empty.
-func (r *Reader) DeletingFor(ctx context.Context, uid types.UID, cascade string) (out []Head, err error) {
-	statement, arg := headsDeletingIn, cascade
+func (r *Reader) DeletingFor(ctx context.Context, uid types.UID, cascade string) ([]Head, error) {
 	if cascade == "" {
-		statement, arg = headsDeleting, string(uid)
+		return graph.Heads(ctx, r, headDeleting, string(uid))
 	}
-	err = r.rows(ctx, func(row sqldb.Row) error {
-		var h Head
-		err := row.Scan((*string)(&h.UID), &h.Kind, &h.Namespace, &h.Name, &h.Deletion, &h.Finalizing)
-		out = append(out, h)
-		return err
-	}, statement, arg)
-	return out, err
-}
-
-// Asked reads the body that an object had when its deletion was asked for; nil: it is not being deleted.
-func (r *Reader) Asked(ctx context.Context, o object.Object) (body []byte, err error) {
-	found, err := r.one(ctx, []any{&body}, `SELECT c.body FROM objects o JOIN changes c ON c.revision = o.asked_body WHERE o.uid = $1`, string(o.UID))
-	if err != nil || !found {
-		return nil, err
-	}
-	return r.keys.Open(seal.Of(&o), body)
+	return graph.Heads(ctx, r, headsDeletingIn, cascade)
 }
 
 // AskedOf calls visit with objects that are being deleted, as they were when that was asked for.
@@ -273,15 +227,8 @@ func (r *Reader) AskedOf(ctx context.Context, uids []types.UID, visit func(objec
 		}
 		visit(o)
 		return err
-	}, r.pick(askedSQLite, askedPostgres), sqldb.List(r.engine, uids))
+	}, asked[r.engine], sqldb.List(r.engine, uids))
 }
-
-// The statements of AskedOf.
-const (
-	asked         = `SELECT o.uid, o.kind, o.namespace, o.name, c.body FROM objects o JOIN changes c ON c.revision = o.asked_body WHERE o.uid `
-	askedSQLite   = asked + `IN (SELECT value FROM json_each($1))`
-	askedPostgres = asked + `= ANY ($1::text[])`
-)
 
 // Head reads the head of an object by its key, if it exists.
 func (r *Reader) Head(ctx context.Context, key object.Key) (h Head, found bool, err error) {
@@ -291,16 +238,15 @@ func (r *Reader) Head(ctx context.Context, key object.Key) (h Head, found bool, 
 }
 
 const (
-	headsSQLite = `
-SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
-WHERE uid IN (SELECT value FROM json_each($1))`
-	headsPostgres = `
-SELECT uid, kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects
-WHERE uid = ANY ($1::text[])`
-	headsDeleting   = `SELECT uid, kind, namespace, name, deletion_time, finalizing FROM objects WHERE uid = $1 AND deletion_time IS NOT NULL`
-	headsDeletingIn = `
-SELECT uid, kind, namespace, name, deletion_time, finalizing FROM objects
-WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL ORDER BY id`
-	headByUID = `SELECT kind, namespace, name, coalesce(deletion_time, 0), finalizing FROM objects WHERE uid = $1`
+	headDeleting    = `SELECT ` + graph.HeadColumns + ` FROM objects o WHERE o.uid = $1 AND o.deletion_time IS NOT NULL`
+	headsDeletingIn = `SELECT ` + graph.HeadColumns + ` FROM objects o
+WHERE coalesce(o.deletion_cascade, o.uid) = $1 AND o.deletion_time IS NOT NULL ORDER BY o.id`
 	headByKey = `SELECT uid, coalesce(deletion_time, 0), finalizing FROM objects WHERE kind = $1 AND namespace = $2 AND name = $3`
+)
+
+var (
+	headsOf = sqldb.WithLists(`SELECT ` + graph.HeadColumns + ` FROM objects o WHERE o.uid IN LIST($1, text)`)
+	asked   = sqldb.WithLists(`
+SELECT o.uid, o.kind, o.namespace, o.name, c.body FROM objects o JOIN changes c ON c.revision = o.asked_body WHERE o.uid IN LIST($1, text)`)
+	storedByIDs = sqldb.WithLists(`SELECT ` + storedColumns + ` WHERE d.id IN LIST($1, bigint) ORDER BY d.id`)
 )

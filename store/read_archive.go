@@ -8,6 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/cascades"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -38,13 +39,35 @@ func (a *Archived) Key() object.Key {
 	return k
 }
 
-// ArchiveFilter is the conditions of a list of the archive; an empty string is no
-// condition.
-type ArchiveFilter struct{ Namespace, Kind, Name, Actor, Requester, Cascade string }
+// ArchiveFilter is the conditions of a list of the archive; an empty field is no
+// condition. Of the fields in the second group one is set, and counts alone.
+type ArchiveFilter struct {
+	Namespace, Kind, Name, Actor, Requester, Cascade string
+
+	UID types.UID  // its last removal
+	Key object.Key // the last removal of an object with this key
+	IDs []int64    // the removals at these revisions
+	// Whole is a cascade's id: all its objects, in no order, those that were restored without their body. It reads
+	// each once; pages in order would sort the cascade for each page.
+	Whole string
+}
 
 // Archived calls visit with up to limit removed objects, the newest first, that
 // were removed before a revision (0: all).
 func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, limit int, visit func(*Archived) error) error {
+	switch {
+	case f.IDs != nil:
+		return r.archived(ctx, visit, r.pick(archivedAllSQLite, archivedAllPostgres), sqldb.List(r.engine, f.IDs))
+	case f.UID != "":
+		return r.archived(ctx, visit, archivedByUID, string(f.UID))
+	case f.Whole != "":
+		return r.archived(ctx, visit, wholeCascade, f.Whole)
+	case f.Key.Name != "":
+		if f.Key.Kind == object.Namespaces {
+			f.Key.Namespace = f.Key.Name
+		}
+		return r.archived(ctx, visit, lastRemoval, f.Key.Namespace, f.Key.Kind, f.Key.Name)
+	}
 	if before <= 0 {
 		before = math.MaxInt64
 	}
@@ -60,44 +83,12 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 	return r.archived(ctx, visit, statement, append(args, int64(limit))...)
 }
 
-// ArchivedCascade calls visit with all removed objects of a cascade, in no order, those that were
-// restored without their body. It reads each once; pages in order would sort the cascade for each page.
-func (r *Reader) ArchivedCascade(ctx context.Context, cascade string, visit func(*Archived) error) error {
-	return r.archived(ctx, visit, wholeCascade, cascade)
-}
-
-// ArchivedByUID reads the last removal of a uid; nil: the archive has none.
-func (r *Reader) ArchivedByUID(ctx context.Context, uid types.UID) (*Archived, error) {
-	return r.oneArchived(ctx, archivedByUID, string(uid))
-}
-
-// ArchivedByID reads the removal at a revision; nil: the archive has none.
-func (r *Reader) ArchivedByID(ctx context.Context, id int64) (*Archived, error) {
-	return r.oneArchived(ctx, archivedAt, id)
-}
-
-// ArchivedByIDs calls visit with the removals at some revisions that the archive has.
-func (r *Reader) ArchivedByIDs(ctx context.Context, ids []int64, visit func(*Archived)) error {
-	return r.archived(ctx, func(a *Archived) error {
-		visit(a)
-		return nil
-	}, r.pick(archivedAllSQLite, archivedAllPostgres), sqldb.List(r.engine, ids))
-}
-
-// LastRemoval reads the last removal of an object with a key, by archive_name_idx; nil: the
-// archive has none.
-func (r *Reader) LastRemoval(ctx context.Context, key object.Key) (*Archived, error) {
-	if key.Kind == object.Namespaces {
-		key.Namespace = key.Name
-	}
-	return r.oneArchived(ctx, lastRemoval, key.Namespace, key.Kind, key.Name)
-}
-
-func (r *Reader) oneArchived(ctx context.Context, statement string, args ...any) (found *Archived, err error) {
-	err = r.archived(ctx, func(a *Archived) error {
+// LastArchived reads the newest removed object that matches; nil: the archive has none.
+func (r *Reader) LastArchived(ctx context.Context, f ArchiveFilter) (found *Archived, err error) {
+	err = r.Archived(ctx, f, 0, 1, func(a *Archived) error {
 		found = a
 		return nil
-	}, statement, args...)
+	})
 	return found, err
 }
 
@@ -117,7 +108,7 @@ func (r *Reader) archived(ctx context.Context, visit func(*Archived) error, stat
 
 // Each statement reads the columns that archived scans. kept: the row is not leaving.
 const (
-	kept            = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = a.cascade AND l.leaving >= a.id)`
+	kept            = cascades.Kept
 	archivedColumns = `a.id, a.uid, a.kind, a.namespace, a.name, a.removed_at, a.actor, coalesce(a.requester, a.actor), coalesce(a.request_id, ''), a.cascade, a.size,
     coalesce(a.body_revision, 0), a.restored_as IS NOT NULL, c.body`
 	archivedWithBody = archivedColumns + `
@@ -148,10 +139,8 @@ SELECT ` + archivedWithBody + ` AND a.restored_as IS NULL WHERE a.cascade = $1 A
 UNION ALL
 SELECT ` + archivedWithBody + ` AND a.restored_as IS NULL WHERE a.uid = $1 AND a.cascade = a.uid` + kept
 
-	// archivedByUID uses archive_uid_idx; archivedAt the primary key.
-	archivedByUID = `SELECT ` + archivedWithBody + ` WHERE a.uid = $1` + kept + ` ORDER BY a.id DESC LIMIT 1`
-	archivedAt    = `SELECT ` + archivedWithBody + ` WHERE a.id = $1` + kept
-	// archivedAll is archivedAt for many.
+	// archivedByUID uses archive_uid_idx; archivedAll the primary key.
+	archivedByUID     = `SELECT ` + archivedWithBody + ` WHERE a.uid = $1` + kept + ` ORDER BY a.id DESC LIMIT 1`
 	archivedAllSQLite = `SELECT ` + archivedColumns + ` FROM json_each($1) j JOIN archive a ON a.id = j.value LEFT JOIN changes c ON c.revision = a.body_revision
 WHERE TRUE` + kept
 	archivedAllPostgres = `SELECT ` + archivedColumns + ` FROM unnest($1::bigint[]) AS j (id)
@@ -175,19 +164,11 @@ func (r *Reader) Removed(ctx context.Context, uids []types.UID) (map[types.UID]b
 		err := row.Scan((*string)(&uid), &in)
 		inside[uid] = in
 		return err
-	}, r.pick(removedSQLite, removedPostgres), sqldb.List(r.engine, uids))
+	}, removed[r.engine], sqldb.List(r.engine, uids))
 	return inside, err
 }
 
-const (
-	removedSQLite   = `SELECT uid, namespace <> '' FROM archive WHERE uid IN (SELECT value FROM json_each($1))`
-	removedPostgres = `SELECT uid, namespace <> '' FROM archive WHERE uid = ANY ($1::text[])`
-)
-
-// WasRemoved reports whether a uid is in the archive.
-func (r *Reader) WasRemoved(ctx context.Context, uid types.UID) (bool, error) {
-	return r.one(ctx, []any{new(int64)}, `SELECT 1 FROM archive WHERE uid = $1 LIMIT 1`, string(uid))
-}
+var removed = sqldb.WithLists(`SELECT uid, namespace <> '' FROM archive WHERE uid IN LIST($1, text)`)
 
 // ArchivesKind reports whether the archive has objects of a kind. It scans the
 // archive if there is none.
@@ -213,30 +194,3 @@ func (r *Reader) ArchivedKinds(ctx context.Context) (out []ArchivedKind, err err
 	}, `SELECT storage, api_group, api_version, kind, plural, singular, short_names, namespaced FROM archive_kinds`)
 	return out, err
 }
-
-// RestoredAs is the uid that a removed object was last restored as, by
-// archive_uid_idx; empty: it was not.
-func (r *Reader) RestoredAs(ctx context.Context, uid types.UID) (as types.UID, err error) {
-	_, err = r.one(ctx, []any{(*string)(&as)}, `SELECT coalesce(restored_as, '') FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`, string(uid))
-	return as, err
-}
-
-// CountUnrestored counts the names in a cascade that have no restored object,
-// except the archive's row id. It uses archive_cascade_idx, and the unique index on
-// objects.uid for each row. The ServiceAccount "default" does not count: every namespace
-// has one.
-func (r *Reader) CountUnrestored(ctx context.Context, cascade string, id int64) (int64, error) {
-	return r.count(ctx, countUnrestored, cascade, id)
-}
-
-const countUnrestored = `
-SELECT count(*) FROM (
-    SELECT a.kind, a.namespace, a.name FROM (
-        SELECT * FROM archive WHERE cascade = $1 AND cascade <> uid
-        UNION ALL
-        SELECT * FROM archive WHERE uid = $1 AND cascade = uid
-    ) a LEFT JOIN objects o ON o.uid = a.restored_as
-    WHERE (a.kind <> 'serviceaccounts' OR a.name <> 'default')` + kept + `
-    GROUP BY a.kind, a.namespace, a.name
-    HAVING count(o.id) = 0 AND max(CASE WHEN a.id = $2 THEN 1 ELSE 0 END) = 0
-) AS names`

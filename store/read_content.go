@@ -4,28 +4,20 @@ import (
 	"context"
 
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
-// Kinds reads the kinds that have objects, in order, by skipping through the
-// unique index: as many steps as there are kinds.
-func (r *Reader) Kinds(ctx context.Context) (out []string, err error) {
-	err = r.rows(ctx, func(row sqldb.Row) error {
-		var kind string
-		err := row.Scan(&kind)
-		out = append(out, kind)
-		return err
-	}, kindsStored)
-	return out, err
-}
+// AllNamespaces stands for every namespace; "" is that of cluster-scoped objects.
+const AllNamespaces = graph.AllNamespaces
 
-// KindsIn reads the kinds that have objects in a namespace, in order. It does not
-// count them: that would make a large namespace slow to empty.
-func (r *Reader) KindsIn(ctx context.Context, namespace string) ([]string, error) {
-	stored, err := r.Kinds(ctx)
-	if err != nil {
-		return nil, err
+// Kinds reads the kinds that have objects, in a namespace or in AllNamespaces, in order. It skips through the
+// unique index, as many steps as there are kinds, and does not count: that would make a large namespace
+// slow to empty.
+func (r *Reader) Kinds(ctx context.Context, namespace string) (present []string, err error) {
+	stored, err := sqldb.Column[string](ctx, r, kindsStored)
+	if err != nil || namespace == AllNamespaces {
+		return stored, err
 	}
-	var present []string
 	var b sqldb.Batch
 	for _, kind := range stored {
 		b.Query(func(row sqldb.Row) error {
@@ -45,59 +37,62 @@ WITH RECURSIVE k (kind) AS (
 )
 SELECT kind FROM k WHERE kind IS NOT NULL`
 
-// Content reads a kind's objects in a namespace, by name, behind a name.
-func (r *Reader) Content(ctx context.Context, kind, namespace, after string, limit int) ([]*Stored, error) {
-	return r.query(ctx, content, kind, namespace, after, limit)
-}
+// State selects objects by whether they are DELETING.
+type State int
 
-// ActiveContent is Content without the DELETING objects.
-func (r *Reader) ActiveContent(ctx context.Context, kind, namespace, after string, limit int) ([]*Stored, error) {
-	return r.query(ctx, r.pick(activeContentSQLite, activeContentPostgres), kind, namespace, after, limit)
-}
-
-// AllOfKind reads a kind's objects, by namespace and name, behind both.
-func (r *Reader) AllOfKind(ctx context.Context, kind, namespace, name string, limit int) ([]*Stored, error) {
-	return r.query(ctx, allOfKind, kind, namespace, name, limit)
-}
-
-// DeletingIn reads DELETING objects of a kind in a namespace, by name.
-func (r *Reader) DeletingIn(ctx context.Context, kind, namespace string, limit int) ([]*Stored, error) {
-	return r.query(ctx, deletingIn, kind, namespace, limit)
-}
-
-// DeletingOf reads DELETING objects of a kind in all namespaces.
-func (r *Reader) DeletingOf(ctx context.Context, kind string, limit int) ([]*Stored, error) {
-	return r.query(ctx, deletingOf, kind, limit)
-}
-
+// The states.
 const (
-	content = `
-SELECT ` + storedColumns + `
-WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3 ORDER BY d.name LIMIT $4`
-	activeContentSQLite = `
-SELECT ` + storedColumns + `
-WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3 AND d.deletion_time IS NULL ORDER BY d.name LIMIT $4`
-	activeContentPostgres = `
-SELECT ` + headColumns + `, c.body
-FROM (SELECT * FROM objects WHERE kind = $1 AND namespace = $2 AND name > $3 AND deletion_time IS NULL ORDER BY name LIMIT $4) AS d` + bodyPostgres + `
-ORDER BY d.name`
-	allOfKind = `
-SELECT ` + storedColumns + `
-WHERE d.kind = $1 AND (d.namespace, d.name) > ($2, $3) ORDER BY d.namespace, d.name LIMIT $4`
-	deletingIn = `
-SELECT ` + storedColumns + `
-WHERE d.kind = $1 AND d.namespace = $2 AND d.deletion_time IS NOT NULL ORDER BY d.name LIMIT $3`
-	deletingOf = `
-SELECT ` + storedColumns + `
-WHERE d.kind = $1 AND d.deletion_time IS NOT NULL ORDER BY d.namespace, d.name LIMIT $2`
+	AnyState State = iota
+	Active
+	Deleting
 )
 
-// CountIn counts the objects of a kind in a namespace, up to a bound.
-func (r *Reader) CountIn(ctx context.Context, kind, namespace string, most int64) (int64, error) {
-	return r.count(ctx, `SELECT count(*) FROM (SELECT 1 FROM objects WHERE kind = $1 AND namespace = $2 LIMIT $3) AS found`, kind, namespace, most)
+// Selection is objects of a kind, in a namespace by name, or in AllNamespaces by namespace and name.
+type Selection struct {
+	Kind, Namespace string
+	State           State
+	// AfterNamespace and After are where the page before ended; in one namespace only After counts.
+	AfterNamespace, After string
+	Limit                 int
 }
 
-// CountOf counts the objects of a kind.
-func (r *Reader) CountOf(ctx context.Context, kind string) (int64, error) {
-	return r.count(ctx, `SELECT count(*) FROM objects WHERE kind = $1`, kind)
+// Select reads objects.
+func (r *Reader) Select(ctx context.Context, q Selection) ([]*Stored, error) {
+	all, from := q.Namespace == AllNamespaces, q.Namespace
+	if all {
+		from = q.AfterNamespace
+	}
+	return r.query(ctx, selections[selection{r.engine, all, q.State}], q.Kind, from, q.After, q.Limit)
+}
+
+// selection says which statement Select needs.
+type selection struct {
+	engine sqldb.Engine
+	all    bool // in all namespaces
+	state  State
+}
+
+// selections read by the unique index. On PostgreSQL the order in which the tables of a namespace's content are read
+// is fixed, as in read_owner.go.
+var selections = func() map[selection]string {
+	made := map[selection]string{}
+	for state, condition := range []string{"", ` AND d.deletion_time IS NULL`, ` AND d.deletion_time IS NOT NULL`} {
+		const here, everywhere = ` WHERE d.kind = $1 AND d.namespace = $2 AND d.name > $3`, ` WHERE d.kind = $1 AND (d.namespace, d.name) > ($2, $3)`
+		for _, engine := range []sqldb.Engine{sqldb.SQLite, sqldb.Postgres} {
+			made[selection{engine, true, State(state)}] = `SELECT ` + storedColumns + everywhere + condition + ` ORDER BY d.namespace, d.name LIMIT $4`
+		}
+		made[selection{sqldb.SQLite, false, State(state)}] = `SELECT ` + storedColumns + here + condition + ` ORDER BY d.name LIMIT $4`
+		made[selection{sqldb.Postgres, false, State(state)}] = `SELECT ` + headColumns + `, c.body
+FROM (SELECT * FROM objects d` + here + condition + ` ORDER BY d.name LIMIT $4) AS d` + bodyPostgres + `
+ORDER BY d.name`
+	}
+	return made
+}()
+
+// Count counts the objects of a kind, in a namespace or in AllNamespaces, up to a bound.
+func (r *Reader) Count(ctx context.Context, kind, namespace string, most int64) (int64, error) {
+	if namespace == AllNamespaces {
+		return r.count(ctx, `SELECT count(*) FROM (SELECT 1 FROM objects WHERE kind = $1 LIMIT $2) AS found`, kind, most)
+	}
+	return r.count(ctx, `SELECT count(*) FROM (SELECT 1 FROM objects WHERE kind = $1 AND namespace = $2 LIMIT $3) AS found`, kind, namespace, most)
 }

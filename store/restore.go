@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/cascades"
 )
 
 // Restoration is the part of a create that restores an object from the archive.
@@ -70,15 +69,13 @@ func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
 	}
 }
 
-// own is the id of the cascade that a deletion of the object begins; empty: its uid. The id
-// names the archive row that the object was restored from, so no two of its lives have the
-// same.
+// own is the id of the cascade that a deletion of the object begins; empty: its uid.
 func (f *effect) own() string {
 	switch {
 	case f.before != nil:
 		return f.before.own
 	case f.restores.Row != 0:
-		return f.uid + cascadeLife + strconv.FormatInt(f.restores.Row, 10)
+		return cascades.IDOf(f.uid, f.restores.Row)
 	default:
 		return ""
 	}
@@ -90,15 +87,6 @@ func (f *effect) ownColumn() any {
 		return own
 	}
 	return nil
-}
-
-// cascadeLife is between the uid and the rest in the id of a restored object's cascade.
-const cascadeLife = "."
-
-// RootOf is the uid of the object whose deletion began a cascade.
-func RootOf(cascade string) types.UID {
-	uid, _, _ := strings.Cut(cascade, cascadeLife)
-	return types.UID(uid)
 }
 
 // refused returns the reason why a restored object must not be committed.

@@ -1,5 +1,7 @@
 package store
 
+import "github.com/exeunt/exeunt/sqldb"
+
 // The statements about the archive, the same on both engines.
 
 // insertArchived archives the object $1, removed at revision $2; its head must
@@ -55,27 +57,6 @@ WHERE EXISTS (SELECT 1 FROM archive a WHERE a.uid = $1) OR EXISTS (SELECT 1 FROM
 ON CONFLICT (owner_uid, dependent_uid) DO UPDATE SET reference = excluded.reference, known = excluded.known`
 )
 
-const anyDropped = `SELECT 1 FROM dropped_references LIMIT 1`
-
-// forgetDropped deletes references that can no longer be restored: the owner or
-// the dependent is neither in objects nor in the archive. Indexes: unique index
-// on objects; archive_uid_idx.
-const forgetDropped = `
-DELETE FROM dropped_references WHERE
-    NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = owner_uid) AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = owner_uid)
-    OR NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = dependent_uid) AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = dependent_uid)`
-
-// unusedKinds selects the kinds whose definition was removed before $1 and that
-// have no objects in the archive. It may scan the archive once per kind. If a
-// definition is removed again in between, its removed_at differs and forgetKind
-// leaves the row.
-const (
-	unusedKinds = `
-SELECT k.storage, k.removed_at FROM archive_kinds k
-WHERE k.removed_at <= $1 AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.kind = k.storage)`
-	forgetKind = `DELETE FROM archive_kinds WHERE storage = $1 AND removed_at = $2`
-)
-
 // cascadeDeleting and cascadeArchived return the cascade of an object that is
 // being deleted or was removed, its requester and its request. Indexes: unique index on
 // objects; archive_uid_idx.
@@ -85,3 +66,23 @@ SELECT coalesce(deletion_cascade, uid), coalesce(deletion_requester, deletion_ac
 	cascadeArchived = `
 SELECT cascade, coalesce(requester, actor), coalesce(request_id, '') FROM archive WHERE uid = $1 ORDER BY id DESC LIMIT 1`
 )
+
+const (
+	// restorable: the cascade of the row is not leaving.
+	restorable = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = archive.cascade AND l.leaving >= archive.id)`
+	// holdCascade records when the cascade of a row was restored last, once a minute.
+	holdCascade = `
+INSERT INTO archive_cascades AS c (id, restored_at) SELECT cascade, CAST($2 AS bigint) FROM archive WHERE id = $1` + heldBefore
+	heldBefore = `
+ON CONFLICT (id) DO UPDATE SET restored_at = excluded.restored_at WHERE c.restored_at IS NULL OR c.restored_at < excluded.restored_at - 60000`
+)
+
+// holdCascades is holdCascade for many.
+var holdCascades = map[sqldb.Engine]string{
+	sqldb.SQLite: `
+INSERT INTO archive_cascades AS c (id, restored_at)
+SELECT DISTINCT a.cascade, $2 FROM json_each($1) j JOIN archive a ON a.id = j.value WHERE TRUE` + heldBefore,
+	sqldb.Postgres: `
+INSERT INTO archive_cascades AS c (id, restored_at)
+SELECT DISTINCT a.cascade, $2::bigint FROM unnest($1::bigint[]) AS j (id) CROSS JOIN LATERAL (SELECT cascade FROM archive WHERE id = j.id OFFSET 0) AS a` + heldBefore,
+}

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/expiry"
 	"github.com/exeunt/exeunt/store/feed"
 	"github.com/exeunt/exeunt/store/seal"
 )
@@ -86,6 +87,7 @@ type Store struct {
 	headReads *headReader // nil on SQLite
 	listings  *listingCache
 	sealed    seal.Database
+	expiry    *expiry.Expiry
 
 	follow sync.Mutex // held while the feed is moved forward
 	// readLogged is readChanges, for filling the feed. Tests replace it to run a
@@ -98,7 +100,6 @@ type Store struct {
 	ran       atomic.Bool
 	onEvict   atomic.Pointer[func(context.Context, *Tx, Eviction) error] // of OnEvict
 	expired   atomic.Int64                                               // objects removed because their TTL ended
-	evicted   atomic.Int64                                               // cascades that left the archive before their time
 	closed    chan struct{}
 	closeOnce sync.Once
 }
@@ -117,6 +118,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	setDefaults(&o)
 	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, archive: newArchivist(o.Archive), nudged: make(chan struct{}, 1), closed: make(chan struct{})}
 	s.sealed = seal.Database{DB: o.DB, Keys: o.Keys, Logger: o.Logger}
+	s.expiry = newExpiry(s)
 	s.readLogged = s.readChanges
 	current, _, err := s.revisions(ctx)
 	if err != nil {

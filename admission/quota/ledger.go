@@ -48,7 +48,7 @@ func (l *Ledger) readQuotas(ctx context.Context, at store.Moment) error {
 	spaces := map[string]*space{}
 	var namespace, name string
 	for {
-		found, err := at.AllOfKind(ctx, storage, namespace, name, page)
+		found, err := at.Select(ctx, store.Selection{Kind: storage, Namespace: store.AllNamespaces, AfterNamespace: namespace, After: name, Limit: page})
 		if err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (s *space) load(ctx context.Context, r *store.Reader, namespace string) err
 
 func (s *space) loadKind(ctx context.Context, r *store.Reader, kind, namespace string) error {
 	if !hasContent(kind) {
-		n, err := r.CountIn(ctx, kind, namespace, math.MaxInt32)
+		n, err := r.Count(ctx, kind, namespace, math.MaxInt32)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *space) loadKind(ctx context.Context, r *store.Reader, kind, namespace s
 		return nil
 	}
 	for after := ""; ; {
-		found, err := r.Content(ctx, kind, namespace, after, page)
+		found, err := r.Select(ctx, store.Selection{Kind: kind, Namespace: namespace, After: after, Limit: page})
 		if err != nil {
 			return err
 		}

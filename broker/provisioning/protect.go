@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/exeunt/exeunt/store"
 )
 
 // A deleted Blueprint stays until the last resource that was built from it is
@@ -23,7 +25,9 @@ const isUsed = `SELECT 1 FROM provisioned_resources WHERE blueprint_name = $1 AN
 // ReleaseBlueprints removes the finalizer of deleted Blueprints that no
 // resource uses.
 func (a *API) ReleaseBlueprints(ctx context.Context) error {
-	deleting, err := a.store.Reader().DeletingOf(ctx, a.blueprints.Kind.Storage, math.MaxInt32)
+	deleting, err := a.store.Reader().Select(ctx, store.Selection{
+		Kind: a.blueprints.Kind.Storage, Namespace: store.AllNamespaces, State: store.Deleting, Limit: math.MaxInt32,
+	})
 	if err != nil {
 		return fmt.Errorf("list deleted blueprints: %w", err)
 	}

@@ -88,5 +88,5 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Archi
 
 // byUID reads the last removal of a uid; nil: the archive has none.
 func (a *Archive) byUID(ctx context.Context, uid types.UID) (*row, error) {
-	return a.store.Reader().ArchivedByUID(ctx, uid)
+	return a.store.Reader().LastArchived(ctx, store.ArchiveFilter{UID: uid})
 }

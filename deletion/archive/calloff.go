@@ -52,11 +52,11 @@ func (r *restoration) callBack(ctx context.Context, deleting []store.Head) (resu
 // relinkBack gives an object the references back that it lost before its own deletion was asked for: restores
 // of its owners did not touch it while it was being deleted.
 func (r *restoration) relinkBack(ctx context.Context, uid types.UID) error {
-	dropped, err := r.store.Reader().DroppedBy(ctx, uid)
+	dropped, err := r.store.Reader().Dropped(ctx, uid)
 	if r.spec.DryRun {
 		return err
 	}
-	for _, d := range dropped {
+	for _, d := range dropped[uid] {
 		if err = errors.Join(err, r.relinkRest(ctx, d.Owner, &v1.RestoreResult{})); err != nil {
 			return err
 		}
@@ -87,7 +87,8 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 	if k, ok := a.kinds.Snapshot().Stored(o.Kind); ok {
 		rules = k.Rules
 	}
-	before, err := tx.Asked(ctx, o.Object)
+	var before []byte
+	err = tx.AskedOf(ctx, []types.UID{o.UID}, func(o object.Object) { before = o.Body })
 	if err != nil {
 		return err
 	}

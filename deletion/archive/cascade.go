@@ -9,7 +9,7 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/store"
+	cascade "github.com/exeunt/exeunt/store/cascades"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,7 +27,7 @@ func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name s
 	if err != nil {
 		return nil, err
 	}
-	queued, err := s.store.Reader().QueuedCascades(ctx)
+	queued, err := cascade.Queued(ctx, s.store.Reader())
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQue
 	if err != nil {
 		return nil, err
 	}
-	queued, err := s.store.Reader().QueuedCascades(ctx)
+	queued, err := cascade.Queued(ctx, s.store.Reader())
 	if err != nil {
 		return nil, err
 	}
@@ -103,13 +103,13 @@ func (s cascades) ids(ctx context.Context, q kind.SourceQuery) ([]string, error)
 			return []string{name}, nil
 		}
 	}
-	return s.store.Reader().Cascades(ctx, q.Namespace, mostCascades)
+	return cascade.List(ctx, s.store.Reader(), q.Namespace, mostCascades)
 }
 
 // cascade reads one cascade; nil if there is none, or if the client may not read its
 // root. queued are those that the collector has work of.
 func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id string, queued map[string]bool) (*v1.Cascade, error) {
-	found, err := s.store.Reader().Cascade(ctx, id)
+	found, err := cascade.Read(ctx, s.store.Reader(), id)
 	if err != nil || found == nil || client.May("get", found.Root.Key) != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id 
 }
 
 // state is the state of a cascade.
-func state(c *store.Cascade, queued bool) v1.CascadeState {
+func state(c *cascade.Cascade, queued bool) v1.CascadeState {
 	switch {
 	case c.Held:
 		return v1.CascadeHeld
@@ -158,7 +158,7 @@ func state(c *store.Cascade, queued bool) v1.CascadeState {
 // reportPurged adds a failure to the restore of a cascade of which clients purged a part: it cannot be
 // whole.
 func (a *Archive) reportPurged(ctx context.Context, id string, status *v1.RestoreStatus) error {
-	n, err := a.store.Reader().Purged(ctx, id)
+	n, err := cascade.Purged(ctx, a.store.Reader(), id)
 	if err != nil || n == 0 {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	cascade "github.com/exeunt/exeunt/store/cascades"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 )
@@ -93,17 +94,17 @@ func TestCascades(t *testing.T) {
 // TestState: a cascade runs while objects are left or the collector has work of it.
 func TestState(t *testing.T) {
 	for _, c := range []struct {
-		cascade store.Cascade
+		cascade cascade.Cascade
 		queued  bool
 		want    v1.CascadeState
 	}{
-		{store.Cascade{Held: true, Remaining: 1}, true, v1.CascadeHeld},
-		{store.Cascade{Removed: 1, Remaining: 1}, false, v1.CascadeRunning},
-		{store.Cascade{Removed: 1}, true, v1.CascadeRunning},
-		{store.Cascade{Removed: 2, Restored: 2}, false, v1.CascadeRestored},
-		{store.Cascade{Removed: 2, Restored: 2, Purged: 1}, false, v1.CascadePartlyRestored},
-		{store.Cascade{Removed: 2, Restored: 1}, false, v1.CascadePartlyRestored},
-		{store.Cascade{Removed: 2}, false, v1.CascadeEnded},
+		{cascade.Cascade{Held: true, Remaining: 1}, true, v1.CascadeHeld},
+		{cascade.Cascade{Removed: 1, Remaining: 1}, false, v1.CascadeRunning},
+		{cascade.Cascade{Removed: 1}, true, v1.CascadeRunning},
+		{cascade.Cascade{Removed: 2, Restored: 2}, false, v1.CascadeRestored},
+		{cascade.Cascade{Removed: 2, Restored: 2, Purged: 1}, false, v1.CascadePartlyRestored},
+		{cascade.Cascade{Removed: 2, Restored: 1}, false, v1.CascadePartlyRestored},
+		{cascade.Cascade{Removed: 2}, false, v1.CascadeEnded},
 	} {
 		if got := state(&c.cascade, c.queued); got != c.want {
 			t.Errorf("%+v, queued %v: %s, want %s", c.cascade, c.queued, got, c.want)

@@ -8,12 +8,13 @@ import (
 
 	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/store"
+	cascade "github.com/exeunt/exeunt/store/cascades"
 )
 
 // evicted records that cascades of a namespace leave the archive before their time: one Event for each
 // transaction that evicts, about the root of the oldest one.
 func (a *Archive) evicted(ctx context.Context, tx *store.Tx, e store.Eviction) error {
-	oldest, err := tx.Reader.Cascade(ctx, e.Cascades[0])
+	oldest, err := cascade.Read(ctx, tx, e.Cascades[0])
 	if err != nil || oldest == nil {
 		return err
 	}

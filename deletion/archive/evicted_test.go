@@ -20,6 +20,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	cascade "github.com/exeunt/exeunt/store/cascades"
 )
 
 // evicting runs a test in worlds whose archive has a limit, and evicts all the time.
@@ -148,7 +149,7 @@ func TestEvictedDuringRestore(t *testing.T) {
 					w.delete(w.large(fmt.Sprintf("configmaps:n/large-%d", i), 9000), background)
 				}
 				for {
-					c, err := w.store.Reader().Cascade(w.Context(), string(owner.UID))
+					c, err := cascade.Read(w.Context(), w.store.Reader(), string(owner.UID))
 					if err != nil {
 						w.Error(err)
 					}

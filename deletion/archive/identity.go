@@ -37,10 +37,11 @@ func (r *restoration) exists(ctx context.Context, o metav1.OwnerReference, names
 	if here && r.names.refers(o, key, namespace) {
 		return true, nil
 	}
-	h, found, err := r.store.Reader().HeadByUID(ctx, o.UID)
+	heads, err := r.store.Reader().Heads(ctx, []types.UID{o.UID})
 	if err != nil {
 		return false, fmt.Errorf("look for owner %s: %w", o.UID, err)
 	}
+	h, found := heads[o.UID]
 	return found && owns(h) && r.names.refers(o, h.Key, namespace), nil
 }
 

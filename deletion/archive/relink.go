@@ -153,7 +153,8 @@ func insert[E any](to []E, e E, order []types.UID, uid func(E) types.UID) []E {
 // only for ACTIVE objects whose owners no client has changed. more says that it stopped at
 // maxRelinks.
 func (r *restoration) relink(ctx context.Context, tx *store.Tx, uid types.UID, result *v1.RestoreResult) (more bool, err error) {
-	owner, exists, err := tx.HeadByUID(ctx, uid)
+	heads, err := tx.Heads(ctx, []types.UID{uid})
+	owner, exists := heads[uid]
 	if err != nil || !exists || !owns(owner) {
 		return false, err // it was removed meanwhile: the references wait for its next restore
 	}
@@ -209,11 +210,11 @@ func (w *waiting) tellOthers(ctx context.Context, tx *store.Tx) error {
 	if !w.Others {
 		return nil
 	}
-	others, err := tx.DroppedBy(ctx, w.UID)
+	others, err := tx.Dropped(ctx, w.UID)
 	if err != nil {
 		return err
 	}
-	for _, d := range others {
+	for _, d := range others[w.UID] {
 		other, err := parse(&store.Dropped{DroppedReference: d})
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	cascade "github.com/exeunt/exeunt/store/cascades"
 )
 
 // planPage is how many rows one statement of the planning reads.
@@ -103,7 +104,7 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 // countLeft counts the other objects of the cascade, for an object that is
 // restored alone.
 func (a *Archive) countLeft(ctx context.Context, c *candidate, status *v1.RestoreStatus) error {
-	left, err := a.store.Reader().CountUnrestored(ctx, c.cascade, c.id)
+	left, err := cascade.CountUnrestored(ctx, a.store.Reader(), c.cascade, c.id)
 	if err != nil {
 		return fmt.Errorf("count what is left in the archive: %w", err)
 	}
@@ -125,7 +126,7 @@ func (a *Archive) begin(client kind.Client, spec v1.RestoreSpec, names *names) *
 
 // cascade reads all objects of a cascade and keeps what planning needs.
 func (a *Archive) cascade(ctx context.Context, id string) (all []*candidate, err error) {
-	err = a.store.Reader().ArchivedCascade(ctx, id, func(r *row) error {
+	err = a.store.Reader().Archived(ctx, store.ArchiveFilter{Whole: id}, 0, 0, func(r *row) error {
 		all = append(all, newCandidate(r))
 		return nil
 	})
@@ -148,9 +149,11 @@ func (a *Archive) addDropped(ctx context.Context, page []*candidate) error {
 	for i, c := range page {
 		uids[i] = c.uid
 	}
-	dropped, err := a.store.Reader().DroppedOwners(ctx, uids)
+	dropped, err := a.store.Reader().Dropped(ctx, uids...)
 	for _, c := range page {
-		c.owners = append(c.owners, dropped[c.uid]...)
+		for _, d := range dropped[c.uid] {
+			c.owners = append(c.owners, d.Owner)
+		}
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
@@ -99,7 +100,7 @@ func BenchmarkCallBack(b *testing.B) {
 			}
 			for left := int64(b.N); left > int64(b.N/2); {
 				if _, err = w.Collector.RunOne(b.Context()); err == nil {
-					left, err = w.Store.Reader().CountDependents(b.Context(), root.UID, left)
+					left, err = graph.CountDependents(b.Context(), w.Store.Reader(), root.UID, left)
 				}
 				if err != nil {
 					b.Fatal(err)
@@ -120,7 +121,7 @@ func BenchmarkCallBack(b *testing.B) {
 				b.Fatalf("%+v, %v", r, err)
 			}
 			b.StopTimer()
-			if left, err := w.Store.Reader().CountDependents(b.Context(), root.UID, int64(b.N)+1); err != nil || left != int64(b.N) {
+			if left, err := graph.CountDependents(b.Context(), w.Store.Reader(), root.UID, int64(b.N)+1); err != nil || left != int64(b.N) {
 				b.Fatalf("%d of %d: %v", left, b.N, err)
 			}
 			b.ReportMetric(float64(r.Status.Created)/b.Elapsed().Seconds(), "restored/s")

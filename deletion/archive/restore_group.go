@@ -213,7 +213,10 @@ func (r *restoration) read(ctx context.Context, cs []*candidate) (*reading, erro
 	}
 	reader := r.store.Reader()
 	g := &reading{lookedAt: r.store.Revision(), archived: make(map[int64]*row, len(cs))}
-	err := reader.ArchivedByIDs(ctx, ids, func(a *store.Archived) { g.archived[a.ID] = a })
+	err := reader.Archived(ctx, store.ArchiveFilter{IDs: ids}, 0, len(ids), func(a *store.Archived) error {
+		g.archived[a.ID] = a
+		return nil
+	})
 	if err == nil {
 		g.live, err = reader.Heads(ctx, restored)
 	}

@@ -61,7 +61,7 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 	if result.Outcome != "" {
 		return result, nil
 	}
-	archived, err := r.store.Reader().ArchivedByID(ctx, c.id)
+	archived, err := r.store.Reader().LastArchived(ctx, store.ArchiveFilter{IDs: []int64{c.id}})
 	if err != nil || unrestorable(archived, &result) {
 		return result, err
 	}
@@ -119,11 +119,11 @@ func (e refusal) Unwrap() error { return e.cause }
 // create passes the object through the rules of its kind and stores it.
 func (r *restoration) create(ctx context.Context, c *candidate, body []byte, result *v1.RestoreResult) error {
 	lookedAt := r.store.Revision()
-	dropped, err := r.store.Reader().DroppedBy(ctx, c.uid)
+	dropped, err := r.store.Reader().Dropped(ctx, c.uid)
 	if err != nil {
 		return fmt.Errorf("read dropped references: %w", err)
 	}
-	request, err := r.prepare(ctx, c, body, dropped, lookedAt, result)
+	request, err := r.prepare(ctx, c, body, dropped[c.uid], lookedAt, result)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // shownDenials is how many missing rights one refusal names.
@@ -55,7 +56,10 @@ func (r *restoration) checkContent(ctx context.Context, f found, deleting bool) 
 	}
 	for page := range slices.Chunk(ids, groupSize) {
 		var bodies []*row
-		err := r.store.Reader().ArchivedByIDs(ctx, page, func(a *row) { bodies = append(bodies, a) })
+		err := r.store.Reader().Archived(ctx, store.ArchiveFilter{IDs: page}, 0, len(page), func(a *row) error {
+			bodies = append(bodies, a)
+			return nil
+		})
 		if err != nil {
 			return fmt.Errorf("read the archive: %w", err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	cascade "github.com/exeunt/exeunt/store/cascades"
 )
 
 // target is what a Restore means: one object, or all of a cascade. It is found once, when the
@@ -67,7 +68,8 @@ type finder func(ctx context.Context) (uid types.UID, key object.Key, cascade st
 
 func (a *Archive) byUIDOf(uid types.UID) finder {
 	return func(ctx context.Context) (types.UID, object.Key, string, error) {
-		h, found, err := a.store.Reader().HeadByUID(ctx, uid)
+		heads, err := a.store.Reader().Heads(ctx, []types.UID{uid})
+		h, found := heads[uid]
 		if err != nil || found && h.Deletion != 0 {
 			return a.live(ctx, h, err)
 		}
@@ -127,7 +129,7 @@ func (a *Archive) targetCascade(ctx context.Context, client kind.Client, id stri
 	default:
 		t.Key = found.deleting[0].Key
 	}
-	if root, known, err := a.store.Reader().CascadeRoot(ctx, id); err != nil {
+	if root, known, err := cascade.Root(ctx, a.store.Reader(), id); err != nil {
 		return t, err
 	} else if known && client.May("get", root.Key) == nil {
 		t.Key = root.Key

@@ -174,7 +174,7 @@ func isOfCascade(label string) bool { return strings.Contains(label, "spec.casca
 // readsOf reports whether the client may get an object of a cascade.
 func (w *world) readsOf(client kind.Client, cascade types.UID) (may bool) {
 	w.Helper()
-	err := w.store.Reader().ArchivedCascade(w.Context(), string(cascade), func(r *row) error {
+	err := w.store.Reader().Archived(w.Context(), store.ArchiveFilter{Whole: string(cascade)}, 0, 0, func(r *row) error {
 		may = may || client.May("get", r.Key()) == nil
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 // container is a DELETING object that leaves when its content has left: a
@@ -89,7 +90,7 @@ func (w *walk) phases(c container) ([][]string, error) {
 	if c.kind != "" {
 		return [][]string{{c.kind}}, nil
 	}
-	stored, err := w.r.Kinds(w.r.ctx)
+	stored, err := w.r.Kinds(w.r.ctx, store.AllNamespaces)
 	if err != nil {
 		return nil, err
 	}
@@ -101,12 +102,11 @@ func (w *walk) phases(c container) ([][]string, error) {
 func (w *walk) emptyKind(c container, kind string, reason why) (left []int32, err error) {
 	var namespace, name string
 	for !w.full {
-		var page []*head
+		selection := store.Selection{Kind: kind, Namespace: c.namespace, AfterNamespace: namespace, After: name, Limit: w.s.opts.Batch}
 		if c.kind != "" {
-			page, err = w.r.heads(w.r.AllOfKind(w.r.ctx, kind, namespace, name, w.s.opts.Batch))
-		} else {
-			page, err = w.r.heads(w.r.Content(w.r.ctx, kind, c.namespace, name, w.s.opts.Batch))
+			selection.Namespace = store.AllNamespaces
 		}
+		page, err := w.r.heads(w.r.Select(w.r.ctx, selection))
 		if err != nil {
 			return nil, err
 		}

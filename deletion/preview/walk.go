@@ -299,7 +299,7 @@ func (w *walk) drain() error {
 func (w *walk) expand(owners []types.UID) error {
 	batch := w.s.opts.Batch
 	for len(owners) > 0 && !w.full {
-		rows, err := w.r.dependents(w.r.DependentsOf(w.r.ctx, owners, batch))
+		rows, err := w.r.dependents(w.r.DependentsOf(w.r.ctx, owners, 0, batch))
 		if err != nil {
 			return err
 		}
@@ -340,7 +340,7 @@ func (w *walk) expandOne(owner types.UID, after int64) error {
 				p.panicked = recover()
 				next <- p
 			}()
-			p.rows, p.err = w.r.DependentsAfter(w.r.ctx, owner, after, batch)
+			p.rows, p.err = w.r.DependentsOf(w.r.ctx, []types.UID{owner}, after, batch)
 		}()
 		return next
 	}

@@ -12,6 +12,8 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/cascades"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // removedBy says who removed the object and on whose request: " by jo (request 5f1f…)", or
@@ -46,14 +48,14 @@ func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *fiel
 	if uid == "" {
 		return status, nil
 	}
-	if status.Remaining, err = t.r.CountDependents(t.ctx, uid, math.MaxInt64); err != nil {
+	if status.Remaining, err = graph.CountDependents(t.ctx, t.r, uid, math.MaxInt64); err != nil {
 		return status, err
 	}
 	cascade := string(uid)
-	if gone != nil && store.RootOf(gone.Cascade) == uid {
+	if gone != nil && cascades.RootUID(gone.Cascade) == uid {
 		cascade = gone.Cascade
 	}
-	below, err := t.r.CountFollowing(t.ctx, cascade)
+	below, err := cascades.CountFollowing(t.ctx, t.r, cascade)
 	if err != nil {
 		return status, err
 	}
@@ -94,11 +96,11 @@ func restoreArgs(ref v1.ObjectReference) string {
 // removal finds an object in the archive: by its uid, or the last of its name.
 func (t *reporter) removal(ref v1.ObjectReference, path *field.Path) (*store.Archived, error) {
 	if ref.UID != "" {
-		return t.r.ArchivedByUID(t.ctx, ref.UID)
+		return t.r.LastArchived(t.ctx, store.ArchiveFilter{UID: ref.UID})
 	}
 	key, err := deletion.Key(t.kinds, ref, path)
 	if err != nil {
 		return nil, err
 	}
-	return t.r.LastRemoval(t.ctx, key)
+	return t.r.LastArchived(t.ctx, store.ArchiveFilter{Key: key})
 }

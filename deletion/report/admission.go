@@ -38,7 +38,7 @@ func (t *reporter) asked(task task) v1.Reason {
 
 // notAdmitted reports objects of a terminating namespace whose delete is not admitted.
 func (t *reporter) notAdmitted(kind, namespace string) (out []v1.Reason, err error) {
-	active, err := t.r.ActiveContent(t.ctx, kind, namespace, "", maxChildren)
+	active, err := t.r.Select(t.ctx, store.Selection{Kind: kind, Namespace: namespace, State: store.Active, Limit: maxChildren})
 	if err != nil {
 		return nil, err
 	}

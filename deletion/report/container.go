@@ -47,7 +47,7 @@ func (t *reporter) goesWith(h *store.Stored) (out []v1.Reason, err error) {
 // turn says what leaves a terminating namespace before an object: an earlier wave. If it is the
 // object's turn, the collector has to act.
 func (t *reporter) turn(h, namespace *store.Stored, reason *v1.Reason) error {
-	present, err := t.r.KindsIn(t.ctx, h.Namespace)
+	present, err := t.r.Kinds(t.ctx, h.Namespace)
 	if err != nil {
 		return err
 	}
@@ -57,13 +57,13 @@ func (t *reporter) turn(h, namespace *store.Stored, reason *v1.Reason) error {
 		reason.Children, err = t.collector(namespace.UID)
 		return err
 	}
-	n, err := t.r.CountIn(t.ctx, wave[0], h.Namespace, math.MaxInt64)
+	n, err := t.r.Count(t.ctx, wave[0], h.Namespace, math.MaxInt64)
 	if err != nil {
 		return err
 	}
 	reason.Message += fmt.Sprintf(", after %d of kind %s", n, t.kindName(wave[0]))
 	reason.Children, err = t.children(v1.ReasonContent, 0, -1, func() ([]*store.Stored, error) {
-		return t.r.DeletingIn(t.ctx, wave[0], h.Namespace, maxChildren)
+		return t.r.Select(t.ctx, store.Selection{Kind: wave[0], Namespace: h.Namespace, State: store.Deleting, Limit: maxChildren})
 	})
 	return err
 }

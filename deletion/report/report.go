@@ -18,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // A report is for a person who wants to act: it lists the first of many objects,
@@ -120,7 +121,7 @@ func (t *reporter) present(h *store.Stored) (v1.DeletionReportStatus, error) {
 func (t *reporter) remaining(h *store.Stored) (n int64, err error) {
 	switch {
 	case h.Finalizing&(store.FinalizeOrphan|store.FinalizeForeground) != 0:
-		n, err = t.r.CountDependents(t.ctx, h.UID, math.MaxInt64)
+		n, err = graph.CountDependents(t.ctx, t.r, h.UID, math.MaxInt64)
 	case h.Kind == object.Namespaces:
 		var content []kindCount
 		content, err = t.content(h.Name)
@@ -129,7 +130,7 @@ func (t *reporter) remaining(h *store.Stored) (n int64, err error) {
 		}
 	case h.Kind == object.Definitions:
 		if storage, ok := kind.Defined(h.Body); ok {
-			n, err = t.r.CountOf(t.ctx, storage)
+			n, err = t.r.Count(t.ctx, storage, store.AllNamespaces, math.MaxInt64)
 		}
 	}
 	return n, err

@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/graph"
 )
 
 // orphaning: the orphan finalizer waits for a controller to see the deletion,
@@ -22,7 +23,7 @@ func (t *reporter) orphaning(h *store.Stored, _ metav1.ObjectMeta, _ int) ([]v1.
 	if h.Finalizing&store.FinalizeOrphan == 0 {
 		return nil, nil
 	}
-	n, err := t.r.CountDependents(t.ctx, h.UID, math.MaxInt64)
+	n, err := graph.CountDependents(t.ctx, t.r, h.UID, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func (t *reporter) blocking(h *store.Stored, _ metav1.ObjectMeta, depth int) ([]
 		return nil, nil
 	}
 	owner := gc.AsOwner(t.kinds, h.Key, h.UID)
-	n, err := t.r.CountBlocking(t.ctx, owner)
+	n, err := graph.CountBlocking(t.ctx, t.r, owner)
 	if err != nil || n == 0 {
 		return nil, err
 	}
@@ -65,13 +66,13 @@ type kindCount struct {
 
 // content counts the objects in a namespace, by kind.
 func (t *reporter) content(namespace string) ([]kindCount, error) {
-	kinds, err := t.r.Kinds(t.ctx)
+	kinds, err := t.r.Kinds(t.ctx, store.AllNamespaces)
 	if err != nil {
 		return nil, err
 	}
 	var out []kindCount
 	for _, kind := range slices.Concat(gc.Waves(kinds)...) {
-		n, err := t.r.CountIn(t.ctx, kind, namespace, math.MaxInt64)
+		n, err := t.r.Count(t.ctx, kind, namespace, math.MaxInt64)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +99,7 @@ func (t *reporter) namespaceContent(h *store.Stored, _ metav1.ObjectMeta, depth 
 		total += c.count
 		present = append(present, c.kind)
 		children, err := t.children(v1.ReasonContent, depth, -1, func() ([]*store.Stored, error) {
-			return t.r.DeletingIn(t.ctx, c.kind, h.Name, maxChildren)
+			return t.r.Select(t.ctx, store.Selection{Kind: c.kind, Namespace: h.Name, State: store.Deleting, Limit: maxChildren})
 		})
 		if err != nil {
 			return nil, err
@@ -129,12 +130,12 @@ func (t *reporter) definitionContent(h *store.Stored, _ metav1.ObjectMeta, depth
 	if !ok {
 		return nil, nil
 	}
-	n, err := t.r.CountOf(t.ctx, storage)
+	n, err := t.r.Count(t.ctx, storage, store.AllNamespaces, math.MaxInt64)
 	if err != nil || n == 0 {
 		return nil, err
 	}
 	children, err := t.children(v1.ReasonContent, depth, -1, func() ([]*store.Stored, error) {
-		return t.r.DeletingOf(t.ctx, storage, maxChildren)
+		return t.r.Select(t.ctx, store.Selection{Kind: storage, Namespace: store.AllNamespaces, State: store.Deleting, Limit: maxChildren})
 	})
 	return []v1.Reason{{
 		Type: v1.ReasonDefinitionContent, Message: fmt.Sprintf("%d %s of the kind left", n, deletion.Plural(n, "object")),

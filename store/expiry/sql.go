@@ -1,4 +1,4 @@
-package store
+package expiry
 
 import "github.com/exeunt/exeunt/sqldb"
 
@@ -83,51 +83,17 @@ SELECT s.namespace, 0 FROM archive_spans s WHERE s.cascade = $1`
 	namespaceBytes = `SELECT namespace, CAST(sum(bytes) AS bigint) FROM archive_cascades WHERE leaving IS NULL GROUP BY namespace`
 	archivedBytes  = `SELECT archived FROM revision`
 
-	// queuedCascades are the cascades whose removed owners the collector still has to review, or
-	// whose deletes wait for admission.
-	queuedCascades = `
-SELECT DISTINCT a.cascade FROM (
-    SELECT uid FROM gc_object_reviews UNION ALL SELECT event FROM gc_admission_reviews) q JOIN archive a ON a.uid = q.uid`
-
 	anyLeaving      = `SELECT 1 FROM archive_cascades WHERE leaving IS NOT NULL LIMIT 1`
 	leavingCascades = `SELECT id, objects, leaving = $2 FROM archive_cascades WHERE leaving IS NOT NULL ORDER BY objects = 0, id LIMIT $1`
 
-	hasLeft1 = `DELETE FROM archive_cascades WHERE `
-	hasLeft2 = ` AND objects = 0 AND (leaving < $2 OR removed_at <= $3 AND NOT EXISTS (
-    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = coalesce(archive_cascades.id, '') AND o.deletion_time IS NOT NULL))`
-	// countPurged records how many rows of a cascade a client purges.
-	countPurged1 = `
-INSERT INTO archive_cascades AS c (id, purged) SELECT cascade, count(*) FROM archive WHERE `
-	countPurged2 = ` GROUP BY cascade
-ON CONFLICT (id) DO UPDATE SET purged = c.purged + excluded.purged`
-
 	forgottenColumns = `SELECT id, coalesce(body_revision, 0), size, coalesce(body_replaced, id) FROM archive`
 	dropBytes        = `UPDATE revision SET archived = archived - $1`
-
-	// restorable: the cascade of the row is not leaving.
-	restorable = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = archive.cascade AND l.leaving >= archive.id)`
-	// holdCascade records when the cascade of a row was restored last, once a minute.
-	holdCascade = `
-INSERT INTO archive_cascades AS c (id, restored_at) SELECT cascade, CAST($2 AS bigint) FROM archive WHERE id = $1` + heldBefore
-	heldBefore = `
-ON CONFLICT (id) DO UPDATE SET restored_at = excluded.restored_at WHERE c.restored_at IS NULL OR c.restored_at < excluded.restored_at - 60000`
 )
 
 // By engine, for lists.
 var (
 	countCascades = map[sqldb.Engine]string{sqldb.SQLite: countCascadesSQLite, sqldb.Postgres: countCascadesPostgres}
-	holdCascades  = map[sqldb.Engine]string{
-		sqldb.SQLite: `
-INSERT INTO archive_cascades AS c (id, restored_at)
-SELECT DISTINCT a.cascade, $2 FROM json_each($1) j JOIN archive a ON a.id = j.value WHERE TRUE` + heldBefore,
-		sqldb.Postgres: `
-INSERT INTO archive_cascades AS c (id, restored_at)
-SELECT DISTINCT a.cascade, $2::bigint FROM unnest($1::bigint[]) AS j (id) CROSS JOIN LATERAL (SELECT cascade FROM archive WHERE id = j.id OFFSET 0) AS a` + heldBefore,
-	}
-	markLeaving = map[sqldb.Engine]string{
-		sqldb.SQLite:   `UPDATE archive_cascades SET leaving = $2 WHERE id IN (SELECT value FROM json_each($1))`,
-		sqldb.Postgres: `UPDATE archive_cascades SET leaving = $2 WHERE id = ANY ($1::text[])`,
-	}
+	markLeaving   = sqldb.WithLists(`UPDATE archive_cascades SET leaving = $2 WHERE id IN LIST($1, text)`)
 	// leavingRows reads rows of leaving cascades, by archive_cascade_idx and archive_uid_idx.
 	leavingRows = map[sqldb.Engine]string{
 		sqldb.SQLite: `
@@ -148,32 +114,37 @@ CROSS JOIN LATERAL (
 	// hasLeft ends the leaving of cascades without rows up to their revision. One that left while it ran
 	// keeps its row until its last removal is before $3: what it still removes leaves too. hasOthers
 	// is for those that removed more since.
-	hasLeft = map[sqldb.Engine]string{
-		sqldb.SQLite:   hasLeft1 + `id IN (SELECT value FROM json_each($1))` + hasLeft2,
-		sqldb.Postgres: hasLeft1 + `id = ANY ($1::text[])` + hasLeft2,
-	}
-	deleteCascades = map[sqldb.Engine]string{
-		sqldb.SQLite:   `DELETE FROM archive_cascades WHERE id IN (SELECT value FROM json_each($1))`,
-		sqldb.Postgres: `DELETE FROM archive_cascades WHERE id = ANY ($1::text[])`,
-	}
-	hasOthers = map[sqldb.Engine]string{
-		sqldb.SQLite:   `UPDATE archive_cascades SET leaving = NULL WHERE id IN (SELECT value FROM json_each($1)) AND leaving < $2`,
-		sqldb.Postgres: `UPDATE archive_cascades SET leaving = NULL WHERE id = ANY ($1::text[]) AND leaving < $2`,
-	}
-	forgottenByID = map[sqldb.Engine]string{
-		sqldb.SQLite:   forgottenColumns + ` WHERE id IN (SELECT value FROM json_each($1))`,
-		sqldb.Postgres: forgottenColumns + ` WHERE id = ANY ($1::bigint[])`,
-	}
-	countPurged = map[sqldb.Engine]string{
-		sqldb.SQLite:   countPurged1 + `id IN (SELECT value FROM json_each($1))` + countPurged2,
-		sqldb.Postgres: countPurged1 + `id = ANY ($1::bigint[])` + countPurged2,
-	}
-	deleteBodies = map[sqldb.Engine]string{
-		sqldb.SQLite:   `DELETE FROM changes WHERE revision IN (SELECT value FROM json_each($1))`,
-		sqldb.Postgres: `DELETE FROM changes WHERE revision = ANY ($1::bigint[])`,
-	}
-	deleteArchived = map[sqldb.Engine]string{
-		sqldb.SQLite:   `DELETE FROM archive WHERE id IN (SELECT value FROM json_each($1))`,
-		sqldb.Postgres: `DELETE FROM archive WHERE id = ANY ($1::bigint[])`,
-	}
+	hasLeft = sqldb.WithLists(`
+DELETE FROM archive_cascades WHERE id IN LIST($1, text) AND objects = 0 AND (leaving < $2 OR removed_at <= $3 AND NOT EXISTS (
+    SELECT 1 FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = coalesce(archive_cascades.id, '') AND o.deletion_time IS NOT NULL))`)
+	hasOthers      = sqldb.WithLists(`UPDATE archive_cascades SET leaving = NULL WHERE id IN LIST($1, text) AND leaving < $2`)
+	deleteCascades = sqldb.WithLists(`DELETE FROM archive_cascades WHERE id IN LIST($1, text)`)
+	// countPurged records how many rows of a cascade a client purges.
+	countPurged = sqldb.WithLists(`
+INSERT INTO archive_cascades AS c (id, purged) SELECT cascade, count(*) FROM archive WHERE id IN LIST($1, bigint) GROUP BY cascade
+ON CONFLICT (id) DO UPDATE SET purged = c.purged + excluded.purged`)
+	forgottenByID  = sqldb.WithLists(forgottenColumns + ` WHERE id IN LIST($1, bigint)`)
+	deleteBodies   = sqldb.WithLists(`DELETE FROM changes WHERE revision IN LIST($1, bigint)`)
+	deleteArchived = sqldb.WithLists(`DELETE FROM archive WHERE id IN LIST($1, bigint)`)
+)
+
+const anyDropped = `SELECT 1 FROM dropped_references LIMIT 1`
+
+// forgetDropped deletes references that can no longer be restored: the owner or
+// the dependent is neither in objects nor in the archive. Indexes: unique index
+// on objects; archive_uid_idx.
+const forgetDropped = `
+DELETE FROM dropped_references WHERE
+    NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = owner_uid) AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = owner_uid)
+    OR NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = dependent_uid) AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = dependent_uid)`
+
+// unusedKinds selects the kinds whose definition was removed before $1 and that
+// have no objects in the archive. It may scan the archive once per kind. If a
+// definition is removed again in between, its removed_at differs and forgetKind
+// leaves the row.
+const (
+	unusedKinds = `
+SELECT k.storage, k.removed_at FROM archive_kinds k
+WHERE k.removed_at <= $1 AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.kind = k.storage)`
+	forgetKind = `DELETE FROM archive_kinds WHERE storage = $1 AND removed_at = $2`
 )

@@ -1,4 +1,4 @@
-package store
+package expiry
 
 import (
 	"context"
@@ -18,35 +18,27 @@ type Eviction struct {
 	Objects, Bytes int64
 }
 
-// OnEvict has fn called in the transaction that evicts cascades, before they leave. The last fn
-// counts.
-func (s *Store) OnEvict(fn func(context.Context, *Tx, Eviction) error) { s.onEvict.Store(&fn) }
-
 // Evicted counts the cascades that this process evicted.
-func (s *Store) Evicted() int64 { return s.evicted.Load() }
+func (e *Expiry) Evicted() int64 { return e.evicted.Load() }
 
 // bySize evicts cascades while the archive is larger than MaxBytes.
-func (x *expiry) bySize(ctx context.Context) error {
-	limit := x.opts.Archive.MaxBytes
-	if limit <= 0 {
-		limit = defaultArchiveSize
-	}
+func (x *run) bySize(ctx context.Context) error {
 	var total int64
-	if _, err := x.db.Row(ctx, archivedBytes, nil, &total); err != nil || total <= limit {
+	if _, err := x.DB.Row(ctx, archivedBytes, nil, &total); err != nil || total <= x.MaxBytes {
 		return err
 	}
 	var chosen []Eviction
 	return x.choose(ctx, func(tx *Tx) (_ bool, err error) {
 		x.logEvicted(chosen) // of the transaction before, which is committed
-		chosen, err = x.evict(ctx, tx, limit)
+		chosen, err = x.evict(ctx, tx, x.MaxBytes)
 		return len(chosen) == 0, err
 	})
 }
 
-func (s *Store) logEvicted(all []Eviction) {
+func (x *run) logEvicted(all []Eviction) {
 	for _, e := range all {
-		s.evicted.Add(int64(len(e.Cascades)))
-		s.log.Warn("cascades left the archive before their time: the namespace uses more than its share of --archive-max-bytes",
+		x.evicted.Add(int64(len(e.Cascades)))
+		x.Logger.Warn("cascades left the archive before their time: the namespace uses more than its share of --archive-max-bytes",
 			"namespace", e.Namespace, "cascades", len(e.Cascades), "objects", e.Objects, "bytes", e.Bytes, "oldest", e.Cascades[0])
 	}
 }
@@ -54,10 +46,10 @@ func (s *Store) logEvicted(all []Eviction) {
 // evict chooses cascades of each namespace that uses more than its share, the oldest first, and marks
 // them as leaving. It spares the newest cascade of each namespace, and busy ones
 // while the archive has no more than twice its limit.
-func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction, err error) {
+func (x *run) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction, err error) {
 	used := map[string]int64{}
 	var total int64
-	err = tx.rows(ctx, func(row sqldb.Row) error {
+	err = sqldb.Each(ctx, tx, func(row sqldb.Row) error {
 		var namespace string
 		var bytes int64
 		err := row.Scan(&namespace, &bytes)
@@ -67,13 +59,13 @@ func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction
 	if err != nil {
 		return nil, err
 	}
-	share := fairShare(limit, slices.Collect(maps.Values(used)))
+	share := FairShare(limit, slices.Collect(maps.Values(used)))
 	chosen := 0
 	for namespace, bytes := range used {
-		if bytes <= share || chosen >= countStep {
+		if bytes <= share || chosen >= CountStep {
 			continue
 		}
-		found, err := x.leavers(ctx, tx, evictable, namespace, int64(countStep-chosen))
+		found, err := x.leavers(ctx, tx, evictable, namespace, int64(CountStep-chosen))
 		if err != nil {
 			return nil, err
 		}
@@ -96,12 +88,12 @@ func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction
 			continue
 		}
 		chosen += len(e.Cascades)
-		if report := x.onEvict.Load(); report != nil {
-			if err := (*report)(ctx, tx, e); err != nil {
+		if tx.OnEvict != nil {
+			if err := tx.OnEvict(ctx, e); err != nil {
 				return nil, err
 			}
 		}
-		if err := errors.Join(tx.markLeaving(ctx, e.Cascades, tx.revision), tx.markLeaving(ctx, running, always)); err != nil {
+		if err := errors.Join(tx.MarkLeaving(ctx, e.Cascades, tx.Revision), tx.MarkLeaving(ctx, running, always)); err != nil {
 			return nil, err
 		}
 		all = append(all, e)
@@ -109,9 +101,9 @@ func (x *expiry) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction
 	return all, nil
 }
 
-// fairShare is how many bytes each namespace may use of limit: what some leave
+// FairShare is how many bytes each namespace may use of limit: what some leave
 // is divided among those that need more. It is never less than limit divided by their number.
-func fairShare(limit int64, used []int64) int64 {
+func FairShare(limit int64, used []int64) int64 {
 	slices.Sort(used)
 	for i, bytes := range used {
 		share := limit / int64(len(used)-i)
