@@ -169,6 +169,9 @@ func (t *Tx) Commit(ctx context.Context) error {
 // RefusedError is an error of a statement of SendAndCommit or SendLast: nothing was committed.
 type RefusedError struct{ cause error }
 
+// Refused is the error of a transaction that was not committed.
+func Refused(cause error) error { return &RefusedError{cause} }
+
 func (e *RefusedError) Error() string { return e.cause.Error() }
 func (e *RefusedError) Unwrap() error { return e.cause }
 

@@ -244,7 +244,7 @@ func TestNoRowWithoutRemoval(t *testing.T) {
 		broken := errors.New("disk on fire")
 		var fail atomic.Bool
 		s := faulty(t, db, func(f *faultyTx) {
-			f.onCommit = func() error {
+			f.onCommit = func(ctx context.Context, b *sqldb.Batch) error {
 				if fail.Load() {
 					return broken
 				}

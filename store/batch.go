@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -24,37 +23,6 @@ import (
 // refuses a statement, the whole batch is rolled back and each operation runs
 // again in its own transaction, so that only the operation at fault fails.
 
-// environment is what a batch needs from its store. Tests replace the parts.
-type environment struct {
-	begin     func(context.Context) (transaction, error)
-	committed func(events []*Event) // in revision order; before the operations are answered
-	failed    func(error)           // after a commit whose outcome is not known
-	now       func() time.Time
-	log       *slog.Logger
-	keys      *seal.Keys
-	// limit sets v.limits, after the objects are loaded. Nil: no limits.
-	limit func(ctx context.Context, tx transaction, v *view, ops []*operation) error
-}
-
-// transaction is a write transaction that holds the lock on the revision.
-type transaction interface {
-	// load fills in the objects that v names, and v.revision.
-	load(ctx context.Context, v *view) error
-	// parents sets v.parents: which of the uids have dependents.
-	parents(ctx context.Context, v *view, uids []string) error
-	// unlimited sets v.unlimited.
-	unlimited(ctx context.Context, v *view) error
-	// write writes the effects and sets the current revision to that of the last
-	// effect. It may leave the statements to commit.
-	write(ctx context.Context, effects []*effect) error
-	// commit may return a sqldb.RefusedError: nothing was committed.
-	commit(ctx context.Context) error
-	rollback()
-	// send runs other statements; limited sets the limits whose statements write adds.
-	send(ctx context.Context, b *sqldb.Batch) error
-	limited(l Limiter)
-}
-
 // state is an object as a transaction sees it. It is immutable.
 type state struct {
 	id       int64
@@ -68,16 +36,12 @@ type state struct {
 
 // view is what the operations of a batch see.
 type view struct {
-	now      time.Time
-	revision int64
-	sealing  string                // name of the sealing key; loaded if the batch has a sealed kind
-	objects  map[object.Key]*state // nil: the object does not exist
-	parents  map[string]bool       // uids with dependents, among those passed to parents
+	now     time.Time
+	objects map[object.Key]*state // nil: the object does not exist
+	parents map[string]bool       // uids with dependents, among those passed to parents
 	// unlimited: no namespace limits cascades. Read for cascades that may enter namespaces.
 	unlimited bool
-
-	compacted, quotas int64   // as revision: see the table
-	limits            Limiter // nil: no quotas
+	limits    Limiter // nil: no quotas
 }
 
 // effect is what an operation decided to do to one object. The zero Type is
@@ -129,87 +93,79 @@ type operation struct {
 	done   chan struct{} // closed when effect and err are set
 }
 
-// runBatch runs operations and answers each.
-func (e *environment) runBatch(ctx context.Context, ops []*operation) {
-	live := ops[:0]
-	for _, op := range ops {
-		if err := op.ctx.Err(); err != nil {
-			op.answer(err)
-			continue
-		}
-		live = append(live, op)
-	}
-	if len(live) == 0 {
-		return
-	}
-	err := e.transact(ctx, live)
-	var refused *refusedError
-	if !errors.As(err, &refused) || len(live) == 1 {
-		answerAll(live, err)
-		return
-	}
-	for i, op := range live {
-		err := e.transact(ctx, live[i:i+1])
-		if err != nil && !errors.As(err, &refused) {
-			answerAll(live[i:], err) // the database does not work: do not try the others
-			return
-		}
-		op.answer(err)
-	}
-}
-
-// refusedError is an error of a statement: other statements may still work.
-type refusedError struct{ cause error }
-
-func (e *refusedError) Error() string { return e.cause.Error() }
-func (e *refusedError) Unwrap() error { return e.cause }
-
-// transact runs the operations in one transaction. It sets the error of each
-// operation that is refused; it returns an error that fails them all.
-func (e *environment) transact(ctx context.Context, ops []*operation) error {
-	tx, err := e.begin(ctx)
+// writeBatch runs the operations in one transaction. It sets the error of each
+// operation that is refused; it returns an error that fails them all. After a sqldb.RefusedError
+// some of them may work by themselves.
+func (s *Store) writeBatch(ctx context.Context, ops []*operation) error {
+	t, err := s.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("write objects: %w", err)
 	}
-	defer tx.rollback() // does nothing after a commit
-	v := newView(ops, e.now())
-	if err := tx.load(ctx, v); err != nil {
-		return &refusedError{fmt.Errorf("load objects: %w", err)}
+	defer t.tx.Rollback() // does nothing after a commit
+	v := newView(ops, t.Now)
+	if err := t.prepare(ctx, s.limits, v, ops); err != nil {
+		return sqldb.Refused(err)
 	}
-	if uids := parentsOf(v, ops); len(uids) > 0 {
-		if err := tx.parents(ctx, v, uids); err != nil {
-			return &refusedError{fmt.Errorf("load dependents: %w", err)}
-		}
-	}
-	if slices.ContainsFunc(ops, func(op *operation) bool { return op.entersNamespaces != nil && op.entersNamespaces(v) }) {
-		if err := tx.unlimited(ctx, v); err != nil {
-			return &refusedError{fmt.Errorf("load limits of cascades: %w", err)}
-		}
-	}
-	if e.limit != nil {
-		if err := e.limit(ctx, tx, v, ops); err != nil {
-			return &refusedError{fmt.Errorf("read quotas: %w", err)}
-		}
-	}
-	effects := e.decideAll(v, ops)
+	effects := t.decideAll(s.log, v, ops)
 	if len(effects) == 0 {
 		return nil
 	}
-	if apart(v, ops, effects) {
-		group(v.revision, effects)
+	if independent(v, ops, effects) {
+		sortByType(t.revision, effects)
 	}
-	if err := tx.write(ctx, effects); err != nil {
-		return &refusedError{fmt.Errorf("write objects: %w", err)}
+	if err := t.write(ctx, effects); err != nil {
+		return sqldb.Refused(fmt.Errorf("write objects: %w", err))
 	}
-	if err := tx.commit(ctx); err != nil {
-		if refused := new(sqldb.RefusedError); errors.As(err, &refused) {
-			return &refusedError{fmt.Errorf("write objects: %w", err)}
-		}
-		e.failed(err)
-		return fmt.Errorf("write objects: %w", &unknownOutcome{err})
+	if err := s.finish(ctx, t); err != nil {
+		return fmt.Errorf("write objects: %w", err)
 	}
-	e.committed(newEvents(effects))
 	return nil
+}
+
+// prepare loads what the operations decide by: the objects in one round trip with the lock. On PostgreSQL each
+// statement sees what was committed before the statement began, so the statements after the lock see every commit
+// that the lock waited for.
+func (t *Tx) prepare(ctx context.Context, limits Limits, v *view, ops []*operation) error {
+	var b sqldb.Batch
+	if v.queueLoads(&b, t.engine, t.keys) {
+		seal.QueryKey(&b, &t.sealing)
+	}
+	if err := t.sendAll(ctx, &b); err != nil {
+		return fmt.Errorf("load objects: %w", err)
+	}
+	if uids := parentsOf(v, ops); len(uids) > 0 {
+		if err := t.readParents(ctx, v, uids); err != nil {
+			return fmt.Errorf("load dependents: %w", err)
+		}
+	}
+	if slices.ContainsFunc(ops, func(op *operation) bool { return op.entersNamespaces != nil && op.entersNamespaces(v) }) {
+		if err := t.readUnlimited(ctx, v); err != nil {
+			return fmt.Errorf("load limits of cascades: %w", err)
+		}
+	}
+	err := t.beginLimits(ctx, limits)
+	for _, op := range ops {
+		if err == nil {
+			err = t.limit(ctx, v, op)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("read quotas: %w", err)
+	}
+	return nil
+}
+
+// readParents sets v.parents: which of the uids have dependents.
+func (t *Tx) readParents(ctx context.Context, v *view, uids []string) error {
+	v.parents = make(map[string]bool, len(uids))
+	var b sqldb.Batch
+	for _, uid := range uids {
+		b.Query(func(row sqldb.Row) error {
+			v.parents[uid] = true
+			return row.Scan(new(int64))
+		}, hasDependents, uid)
+	}
+	return t.sendAll(ctx, &b)
 }
 
 // parentsOf is the uids for which the operations must know whether there are
@@ -239,15 +195,15 @@ func newView(ops []*operation, now time.Time) *view {
 }
 
 // decideAll decides the operations in order and returns the effects to write.
-func (e *environment) decideAll(v *view, ops []*operation) []*effect {
+func (t *Tx) decideAll(log *slog.Logger, v *view, ops []*operation) []*effect {
 	effects := make([]*effect, 0, len(ops))
-	next := v.revision + 1
+	next := t.revision + 1
 	for _, op := range ops {
-		op.effect, op.err = e.decideOne(v, op)
+		op.effect, op.err = op.decideSafely(log, v)
 		if op.err != nil || op.effect.Type == 0 {
 			continue
 		}
-		if op.err = op.effect.seal(e.keys, v.sealing); op.err != nil {
+		if op.err = op.effect.seal(t.keys, t.sealing); op.err != nil {
 			continue
 		}
 		op.effect.accept(next, v)
@@ -257,8 +213,8 @@ func (e *environment) decideAll(v *view, ops []*operation) []*effect {
 	return effects
 }
 
-// apart says that no operation has decided by the effect of another.
-func apart(v *view, ops []*operation, effects []*effect) bool {
+// independent says that no operation has decided by the effect of another.
+func independent(v *view, ops []*operation, effects []*effect) bool {
 	if len(effects) < minSet || v.parents != nil || v.limits != nil {
 		return false
 	}
@@ -277,9 +233,9 @@ func apart(v *view, ops []*operation, effects []*effect) bool {
 	return true
 }
 
-// group orders effects by type, so that more of them are written as sets. Their operations
-// came at the same time and are apart, so every order is right.
-func group(revision int64, effects []*effect) {
+// sortByType orders effects by type, so that more of them are written as sets. Their operations
+// came at the same time and are independent, so every order is right.
+func sortByType(revision int64, effects []*effect) {
 	slices.SortStableFunc(effects, func(a, b *effect) int { return int(a.Type) - int(b.Type) })
 	for i, f := range effects {
 		f.revision = revision + int64(i) + 1
@@ -289,10 +245,11 @@ func group(revision int64, effects []*effect) {
 	}
 }
 
-func (e *environment) decideOne(v *view, op *operation) (_ effect, err error) {
+// decideSafely is decide; a panic is an error of this operation alone.
+func (op *operation) decideSafely(log *slog.Logger, v *view) (_ effect, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			e.log.Error("operation panicked", "object", op.key.String(), "panic", p, "stack", string(debug.Stack()))
+			log.Error("operation panicked", "object", op.key.String(), "panic", p, "stack", string(debug.Stack()))
 			err = fmt.Errorf("write %s: panic: %v", op.key, p)
 		}
 	}()

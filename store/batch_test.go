@@ -23,27 +23,17 @@ import (
 
 // faultyTx is a transaction with faults.
 type faultyTx struct {
-	transaction
-	onWrite  func([]*effect) error
-	onCommit func() error // instead of the commit, when it returns an error
+	databaseTx
+	onCommit func(ctx context.Context, b *sqldb.Batch) error // instead of the commit, when it returns an error
 }
 
-func (f *faultyTx) write(ctx context.Context, effects []*effect) error {
-	if f.onWrite != nil {
-		if err := f.onWrite(effects); err != nil {
-			return err
-		}
-	}
-	return f.transaction.write(ctx, effects)
-}
-
-func (f *faultyTx) commit(ctx context.Context) error {
+func (f *faultyTx) SendAndCommit(ctx context.Context, b *sqldb.Batch) error {
 	if f.onCommit != nil {
-		if err := f.onCommit(); err != nil {
+		if err := f.onCommit(ctx, b); err != nil {
 			return err
 		}
 	}
-	return f.transaction.commit(ctx)
+	return f.databaseTx.SendAndCommit(ctx, b)
 }
 
 // faulty is a store whose transactions pass through fault.
@@ -53,13 +43,13 @@ func faulty(t *testing.T, db *sqldb.DB, fault func(*faultyTx)) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := s.writer.env.begin
-	s.writer.env.begin = func(ctx context.Context) (transaction, error) {
+	begin := s.beginTx
+	s.beginTx = func(ctx context.Context) (databaseTx, error) {
 		tx, err := begin(ctx)
 		if err != nil {
 			return nil, err
 		}
-		f := &faultyTx{transaction: tx}
+		f := &faultyTx{databaseTx: tx}
 		fault(f)
 		return f, nil
 	}
@@ -107,7 +97,7 @@ func TestCommitFailureFailsTheBatch(t *testing.T) {
 		broken := errors.New("disk on fire")
 		var commits atomic.Int64
 		s := faulty(t, db, func(f *faultyTx) {
-			f.onCommit = func() error {
+			f.onCommit = func(ctx context.Context, b *sqldb.Batch) error {
 				if commits.Add(1) == 1 {
 					return broken
 				}
@@ -136,11 +126,11 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		var commits atomic.Int64
 		s := faulty(t, db, func(f *faultyTx) {
-			f.onCommit = func() error {
+			f.onCommit = func(ctx context.Context, b *sqldb.Batch) error {
 				if commits.Add(1) > 1 {
 					return nil
 				}
-				return errors.Join(io.ErrUnexpectedEOF, f.transaction.commit(context.Background()))
+				return errors.Join(io.ErrUnexpectedEOF, f.databaseTx.SendAndCommit(ctx, b))
 			}
 		})
 		w := watch(t, s, WatchRequest{From: 1})
@@ -162,13 +152,8 @@ func TestCommitOfUnknownOutcome(t *testing.T) {
 // operation; the others of its batch are done.
 func TestRefusedStatementFailsOneOperation(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		var sizes []int
-		s := faulty(t, db, func(f *faultyTx) {
-			f.onWrite = func(effects []*effect) error {
-				sizes = append(sizes, len(effects))
-				return nil
-			}
-		})
+		transactions := 0
+		s := faulty(t, db, func(*faultyTx) { transactions++ })
 		twin := newRequest("a", "twin")
 		second := newRequest("a", "second twin")
 		second.Meta.UID = twin.Meta.UID
@@ -182,8 +167,8 @@ func TestRefusedStatementFailsOneOperation(t *testing.T) {
 				t.Errorf("operation %d: %v", i, err)
 			}
 		}
-		if want := []int{4, 1, 1, 1, 1}; !slices.Equal(sizes, want) {
-			t.Errorf("transactions of %v effects, want %v", sizes, want)
+		if transactions != 1+len(errs) {
+			t.Errorf("%d transactions, want one of all operations and one of each", transactions)
 		}
 		if lines, revision, _ := list(t, s, ListRequest{}); names(lines) != "a/one a/twin a/two" || revision != 4 {
 			t.Errorf("got %q at %d", names(lines), revision)
@@ -212,7 +197,7 @@ func TestPanicInTheWriterAnswersAll(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		var once sync.Once
 		s := faulty(t, db, func(f *faultyTx) {
-			f.onWrite = func([]*effect) error { once.Do(func() { panic("bad writer") }); return nil }
+			f.onCommit = func(context.Context, *sqldb.Batch) error { once.Do(func() { panic("bad writer") }); return nil }
 		})
 		for i, err := range start(t, s, creating(t, s, "one"), creating(t, s, "two")) {
 			if err == nil || !strings.Contains(err.Error(), "bad writer") {
@@ -347,11 +332,7 @@ func TestDeletesOfOneBatch(t *testing.T) {
 // TestWritesComeBetweenJobs: writes that waited for one job run before the next job,
 // even if that job is already queued.
 func TestWritesComeBetweenJobs(t *testing.T) {
-	w := newWriter(environment{
-		begin: func(context.Context) (transaction, error) { return nil, errors.New("no database") },
-		log:   slog.New(slog.DiscardHandler),
-		now:   time.Now,
-	})
+	w := newWriter(slog.New(slog.DiscardHandler), func(context.Context, []*operation) error { return errors.New("no database") })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { w.run(ctx); close(ended) }()
@@ -412,7 +393,7 @@ func TestMixedBatch(t *testing.T) {
 				return err
 			})
 		}
-		if err := errors.Join(together(t, s.Store, ops)...); err != nil {
+		if err := errors.Join(inOneBatch(t, s.Store, ops)...); err != nil {
 			t.Fatal(err)
 		}
 		events, _, err := watch(t, s.Store, WatchRequest{From: from}).Next(t.Context())
@@ -447,7 +428,7 @@ func TestApart(t *testing.T) {
 		}
 		return list
 	}
-	if !apart(&view{}, ops, effects()) {
+	if !independent(&view{}, ops, effects()) {
 		t.Error("different objects are not apart")
 	}
 	twice := effects()
@@ -457,20 +438,20 @@ func TestApart(t *testing.T) {
 	restores := effects()
 	restores[1].restores.Row = 1
 	for what, list := range map[string][]*effect{"one object twice": twice, "an object that another needs": needed, "a restore": restores, "few": effects()[:minSet-1]} {
-		if apart(&view{}, ops, list) {
+		if independent(&view{}, ops, list) {
 			t.Errorf("%s: they count as apart", what)
 		}
 	}
-	if apart(&view{parents: map[string]bool{}}, ops, effects()) {
+	if independent(&view{parents: map[string]bool{}}, ops, effects()) {
 		t.Error("a delete that asks for dependents counts as apart")
 	}
-	if apart(&view{limits: struct{ Limiter }{}}, ops, effects()) {
+	if independent(&view{limits: struct{ Limiter }{}}, ops, effects()) {
 		t.Error("a create that may need what a delete gives back counts as apart")
 	}
 }
 
-// together runs operations as one batch: they are queued while a job keeps the writer busy.
-func together(t *testing.T, s *Store, ops []func() error) []error {
+// inOneBatch runs operations as one batch: they are queued while a job keeps the writer busy.
+func inOneBatch(t *testing.T, s *Store, ops []func() error) []error {
 	t.Helper()
 	queued, held := make(chan struct{}), make(chan error, 1)
 	busy := make(chan struct{})

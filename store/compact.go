@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"github.com/exeunt/exeunt/sqldb"
 )
 
 const (
@@ -78,43 +76,22 @@ func (s *Store) runCompactor(ctx context.Context) {
 // It works in small steps, each a transaction between two batches of the writer.
 func (s *Store) compact(ctx context.Context, to int64) error {
 	for done := false; !done; {
-		err := s.writer.do(ctx, func() (err error) {
-			done, err = s.compactOnce(ctx, to)
-			return err
+		err := s.Transact(ctx, func(t *Tx) error {
+			last := min(to, t.revision)
+			end := min(last, t.compacted+compactStep)
+			if done = end >= last; last <= t.compacted {
+				return nil
+			}
+			t.Defer(compactBodies, t.compacted, end)
+			t.Defer(compactTombstones, t.compacted, end)
+			t.Defer(setCompacted, end)
+			return nil
 		})
 		if err != nil {
 			return fmt.Errorf("compact to %d: %w", to, err)
 		}
 	}
 	return nil
-}
-
-// compactOnce is one step. It reports whether the compaction is complete.
-func (s *Store) compactOnce(ctx context.Context, to int64) (bool, error) {
-	tx, err := s.db.Begin(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer tx.Rollback()
-	var first sqldb.Batch
-	var current, compacted int64
-	lock(&first, s.db.Engine(), &current, &compacted)
-	if err := tx.Send(ctx, &first); err != nil {
-		return false, err
-	}
-	to = min(to, current)
-	if to <= compacted {
-		return true, nil
-	}
-	end := min(to, compacted+compactStep)
-	var b sqldb.Batch
-	b.Exec(compactBodies, compacted, end)
-	b.Exec(compactTombstones, compacted, end)
-	b.Exec(setCompacted, end)
-	if err := tx.Send(ctx, &b); err != nil {
-		return false, err
-	}
-	return end == to, tx.Commit(ctx)
 }
 
 // tidy returns free disk space to the file system, in small steps. On PostgreSQL

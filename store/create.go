@@ -49,7 +49,7 @@ func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, err
 	}
 	op := r.operation()
 	if len(r.With) > 0 {
-		revision, err := s.together(ctx, op, r.With, r.DryRun)
+		revision, err := s.createAndRun(ctx, op, r.With, r.DryRun)
 		return object.Object{Key: r.Key, UID: r.Meta.UID, Revision: revision, Body: r.Body}, err
 	}
 	if err := s.writer.submit(ctx, op); err != nil {

@@ -70,7 +70,7 @@ func createThrough(t *testing.T, db *sqldb.DB, size int) string {
 			ops[i].ctx, ops[i].done = t.Context(), make(chan struct{})
 		}
 		err := s.writer.do(t.Context(), func() error {
-			s.writer.env.runBatch(context.Background(), append([]*operation(nil), ops...))
+			s.writer.runBatch(context.Background(), append([]*operation(nil), ops...))
 			return nil
 		})
 		if err != nil {

@@ -111,19 +111,11 @@ func (r *Reader) LimitingNamespaces(ctx context.Context) (map[string]map[string]
 	return limiting, nil
 }
 
-// unlimited sets v.unlimited.
-func (t *sqlTx) unlimited(ctx context.Context, v *view) error {
-	v.unlimited = true
-	statement := limitingSQLite
-	if t.engine == sqldb.Postgres {
-		statement = limitingPostgres
-	}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		v.unlimited = false
-		return row.Scan(new(int64))
-	}, `SELECT 1`+statement+` LIMIT 1`, maxCascade)
-	return t.tx.Send(ctx, &b)
+// readUnlimited sets v.unlimited.
+func (t *Tx) readUnlimited(ctx context.Context, v *view) error {
+	limited, err := t.one(ctx, []any{new(int64)}, `SELECT 1`+t.pick(limitingSQLite, limitingPostgres)+` LIMIT 1`, maxCascade)
+	v.unlimited = !limited
+	return err
 }
 
 // AnotherConfirms returns a Namespace that demands that another user confirms the deletion

@@ -13,11 +13,11 @@ import (
 // other write, of any replica, comes between the decision and the commit.
 type Limits interface {
 	// Begin returns the limits of a transaction.
-	Begin(ctx context.Context, at Moment) (Limiter, error)
+	Begin(ctx context.Context, at Locked) (Limiter, error)
 }
 
-// Moment is the state that a transaction found when it got the lock.
-type Moment struct {
+// Locked is the state that a transaction found when it got the lock.
+type Locked struct {
 	*Reader
 	Revision, Compacted int64
 	Quotas              int64 // revision of the last write for which a Limiter's Changed was true
@@ -69,32 +69,12 @@ func (v *view) fits(f *effect) error {
 	return v.limits.Check(f.change())
 }
 
-func (s *Store) beginLimits(ctx context.Context, r *Reader, revision, compacted, quotas int64, now time.Time) (Limiter, error) {
-	if s.limits == nil {
-		return nil, nil
+// beginLimits sets the limits of the transaction.
+func (t *Tx) beginLimits(ctx context.Context, l Limits) (err error) {
+	if l != nil {
+		t.limits, err = l.Begin(ctx, Locked{Reader: &t.Reader, Revision: t.revision, Compacted: t.compacted, Quotas: t.quotas, Now: t.Now})
 	}
-	return s.limits.Begin(ctx, Moment{Reader: r, Revision: revision, Compacted: compacted, Quotas: quotas, Now: now})
-}
-
-// limit is environment.limit.
-func (s *Store) limit(ctx context.Context, tx transaction, v *view, ops []*operation) (err error) {
-	if s.limits == nil {
-		return nil
-	}
-	r := &Reader{send: tx.send, engine: s.db.Engine(), keys: s.opts.Keys}
-	if v.limits, err = s.beginLimits(ctx, r, v.revision, v.compacted, v.quotas, v.now); err != nil {
-		return err
-	}
-	tx.limited(v.limits)
-	for _, op := range ops {
-		if !op.grows || op.key.Namespace == "" {
-			continue
-		}
-		if err := v.limits.Prepare(ctx, op.key.Namespace); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // limit prepares the limits of an operation in this transaction.

@@ -81,6 +81,7 @@ type Store struct {
 	opts      Options
 	archive   archivist
 	writer    *writer
+	beginTx   func(context.Context) (databaseTx, error) // DB.Begin; tests replace it
 	feed      *feed.Feed
 	bodies    *bodies
 	heads     *heads
@@ -139,15 +140,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			return compacted, err
 		},
 	})
-	s.writer = newWriter(environment{
-		begin:     s.beginWrite,
-		committed: s.publish,
-		failed:    s.commitFailed,
-		now:       o.Now,
-		log:       o.Logger,
-		keys:      o.Keys,
-		limit:     s.limit,
-	})
+	s.beginTx = func(ctx context.Context) (databaseTx, error) { return o.DB.Begin(ctx) }
+	s.writer = newWriter(o.Logger, s.writeBatch)
 	return s, nil
 }
 

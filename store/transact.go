@@ -14,26 +14,46 @@ import (
 	"github.com/exeunt/exeunt/store/seal"
 )
 
-// Tx is a write transaction that decides about many objects at once, for the
-// collector. It holds the lock on the revision, so what it has read stays true
-// until it commits. It is for one goroutine and ends with the function that
-// Transact calls.
+// Tx is a write transaction. It holds the lock on the revision, so what it has read stays true
+// until it commits. A batch of the writer is one; Transact runs one that decides about many objects at once, for the
+// collector. It is for one goroutine and ends with the function that Transact calls.
 type Tx struct {
 	Reader
-	tx       *sqldb.Tx
+	tx       databaseTx
 	Now      time.Time
 	sealing  string // name of the sealing key
 	unsealed error  // a body could not be sealed: the transaction must not commit
 	revision int64
-	// compacted is the revision that the log is compacted to.
-	compacted int64
-	effects   []*effect
-	waiting   []*effect // all of one type; their statements are added together, as a set if possible
-	writes    statements
-	flushed   sqldb.Batch // run before the next statements that are sent
+	// compacted is the revision that the log is compacted to, and quotas that of the last write that changed what a
+	// quota limits.
+	compacted, quotas int64
+	effects           []*effect
+	waiting           []*effect // all of one type; their statements are added at once, as a set if possible
+	writes            statements
+	flushed           sqldb.Batch // run before the next statements that are sent
 
 	cause  causes
 	limits Limiter // nil: none
+}
+
+// databaseTx is a transaction of the database. Tests replace it.
+type databaseTx interface {
+	sqldb.Sender
+	SendAndCommit(ctx context.Context, b *sqldb.Batch) error
+	Rollback()
+}
+
+// begin begins a transaction. The first statements that it sends come behind that which takes the lock.
+func (s *Store) begin(ctx context.Context) (*Tx, error) {
+	tx, err := s.beginTx(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tx{tx: tx, Now: s.now()}
+	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{s.opts.EventTTL}}
+	t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
+	t.flushed.Query(func(row sqldb.Row) error { return row.Scan(&t.revision, &t.compacted, &t.quotas) }, t.pick(lockRevisionSQLite, lockRevisionPostgres))
+	return t, nil
 }
 
 // Transact runs fn in a transaction of its own, between two batches of other
@@ -41,24 +61,20 @@ type Tx struct {
 // wait for it.
 func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 	return s.writer.do(ctx, func() error {
-		tx, err := s.db.Begin(ctx)
+		t, err := s.begin(ctx)
 		if err != nil {
 			return fmt.Errorf("transact: %w", err)
 		}
-		defer tx.Rollback() // does nothing after a commit
-		t := &Tx{tx: tx, Now: s.now(), writes: s.statements()}
+		defer t.tx.Rollback() // does nothing after a commit
 		t.writes.keepExpiries = true
-		t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
 		var b sqldb.Batch
-		var quotas int64
-		lockWith(&b, s.db.Engine(), &t.revision, &t.compacted, &quotas)
 		if t.keys != nil {
 			seal.QueryKey(&b, &t.sealing)
 		}
-		if err := tx.Send(ctx, &b); err != nil {
-			return fmt.Errorf("transact: %w", err)
+		if err = t.sendAll(ctx, &b); err == nil {
+			err = t.beginLimits(ctx, s.limits)
 		}
-		if t.limits, err = s.beginLimits(ctx, &t.Reader, t.revision, t.compacted, quotas, t.Now); err != nil {
+		if err != nil {
 			return fmt.Errorf("transact: %w", err)
 		}
 		if err := fn(t); err != nil {
@@ -67,26 +83,29 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 		if err := t.Flush(); err != nil {
 			return err
 		}
-		return s.finish(ctx, t)
+		if err := s.finish(ctx, t); err != nil {
+			return fmt.Errorf("transact: %w", err)
+		}
+		return nil
 	})
 }
 
-// finish sets the revision, commits, and publishes the events.
+// finish sets the revision, commits, and publishes the events. After a sqldb.RefusedError nothing was committed.
 func (s *Store) finish(ctx context.Context, t *Tx) error {
 	var b sqldb.Batch
 	if len(t.effects) > 0 {
 		b.Exec(setRevision, t.revision, t.writes.archived)
 		queueLimits(&b, t.limits, t.revision)
-		if s.db.Engine() == sqldb.Postgres {
+		if t.engine == sqldb.Postgres {
 			b.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
 		}
 	}
 	if err := t.tx.SendAndCommit(ctx, t.withFlushed(&b)); err != nil {
 		if refused := new(sqldb.RefusedError); errors.As(err, &refused) {
-			return fmt.Errorf("transact: %w", err)
+			return err
 		}
 		s.commitFailed(err)
-		return fmt.Errorf("transact: %w", &unknownOutcome{err})
+		return &unknownOutcome{err}
 	}
 	if len(t.effects) > 0 {
 		s.publish(newEvents(t.effects))
@@ -175,7 +194,14 @@ func (t *Tx) Defer(statement string, args ...any) { t.flushed.Exec(statement, ar
 
 // sendAll sends what was flushed, and then the batch, in one round trip.
 func (t *Tx) sendAll(ctx context.Context, b *sqldb.Batch) error {
-	return t.tx.Send(ctx, t.withFlushed(b))
+	locks := t.revision == 0
+	if err := t.tx.Send(ctx, t.withFlushed(b)); err != nil {
+		return err
+	}
+	if locks && t.revision == 0 {
+		return errors.New("the table revision has no row")
+	}
+	return nil
 }
 
 // withFlushed returns the batch behind what was flushed.

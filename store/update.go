@@ -49,7 +49,7 @@ func (s *Store) Update(ctx context.Context, r UpdateRequest) (object.Object, err
 		return f, err
 	}
 	if len(r.With) > 0 {
-		revision, err := s.together(ctx, op, r.With, r.DryRun)
+		revision, err := s.createAndRun(ctx, op, r.With, r.DryRun)
 		if revision != 0 {
 			result.Revision = revision
 		}

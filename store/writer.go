@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 const (
@@ -26,7 +29,10 @@ const (
 // one batch commits, the next one gathers, so the cost per write falls under
 // load.
 type writer struct {
-	env   environment
+	log *slog.Logger
+	// transact runs operations in one transaction: see Store.writeBatch.
+	transact func(ctx context.Context, ops []*operation) error
+
 	queue chan *operation
 	jobs  chan func() // work between two batches, such as compaction
 
@@ -38,9 +44,9 @@ type writer struct {
 	took time.Duration // duration of the previous batch; owned by run
 }
 
-func newWriter(env environment) *writer {
+func newWriter(log *slog.Logger, transact func(context.Context, []*operation) error) *writer {
 	return &writer{
-		env:   env,
+		log: log, transact: transact,
 		queue: make(chan *operation, maxQueue),
 		jobs:  make(chan func()),
 		ended: make(chan struct{}),
@@ -142,23 +148,46 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// runBatch keeps the writer alive when a batch panics.
+// runBatch runs operations and answers each, also when one panics. If the database refuses the batch, each operation
+// runs in a transaction of its own, so that only the operation at fault fails.
 func (w *writer) runBatch(ctx context.Context, batch []*operation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchTimeout)
 	defer cancel()
 	defer func() {
-		p := recover()
-		if p == nil {
-			return
-		}
-		w.env.log.Error("write panicked", "panic", p, "stack", string(debug.Stack()))
-		for _, op := range batch {
-			if !op.answered() {
-				op.answer(fmt.Errorf("write %s: panic: %v", op.key, p))
+		if p := recover(); p != nil {
+			w.log.Error("write panicked", "panic", p, "stack", string(debug.Stack()))
+			for _, op := range batch {
+				if !op.answered() {
+					op.answer(fmt.Errorf("write %s: panic: %v", op.key, p))
+				}
 			}
 		}
 	}()
-	w.env.runBatch(ctx, batch)
+	live := batch[:0]
+	for _, op := range batch {
+		if err := op.ctx.Err(); err != nil {
+			op.answer(err)
+			continue
+		}
+		live = append(live, op)
+	}
+	if len(live) == 0 {
+		return
+	}
+	err := w.transact(ctx, live)
+	refused := new(sqldb.RefusedError)
+	if !errors.As(err, &refused) || len(live) == 1 {
+		answerAll(live, err)
+		return
+	}
+	for i, op := range live {
+		err := w.transact(ctx, live[i:i+1])
+		if err != nil && !errors.As(err, &refused) {
+			answerAll(live[i:], err) // the database does not work: do not try the others
+			return
+		}
+		op.answer(err)
+	}
 }
 
 // gather takes the queued operations. After a batch its clients send their next

@@ -24,7 +24,7 @@ func BenchmarkUnlimited(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	at := store.Moment{Reader: st.Reader(), Revision: 1}
+	at := store.Locked{Reader: st.Reader(), Revision: 1}
 	c := store.Change{Type: store.Created, Key: object.Key{Kind: "pods", Namespace: "n", Name: "a"}, After: []byte(`{}`)}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -44,7 +44,7 @@ type leaving struct {
 }
 
 // readQuotas reads all quotas. It keeps the usage of those that are as before.
-func (l *Ledger) readQuotas(ctx context.Context, at store.Moment) error {
+func (l *Ledger) readQuotas(ctx context.Context, at store.Locked) error {
 	spaces := map[string]*space{}
 	var namespace, name string
 	for {
@@ -118,7 +118,7 @@ func (l *Ledger) apply(e *store.Event) {
 }
 
 // catchUp makes the ledger exact at the revision of a transaction. The caller holds mu.
-func (l *Ledger) catchUp(ctx context.Context, at store.Moment) error {
+func (l *Ledger) catchUp(ctx context.Context, at store.Locked) error {
 	l.advance(nil)
 	if l.revision >= at.Revision {
 		return nil

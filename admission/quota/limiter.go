@@ -28,7 +28,7 @@ const settleTime = 100 * time.Millisecond
 // limiter is the Ledger in one transaction. It implements store.Limiter.
 type limiter struct {
 	ledger  *Ledger
-	at      store.Moment
+	at      store.Locked
 	own     map[string]*space // the namespaces of this transaction, with its own changes
 	written map[string]bool   // namespaces that this transaction has changed
 	reviews map[string]bool   // uids of quotas

@@ -41,7 +41,7 @@ type Ledger struct {
 
 	mu       sync.Mutex // guards all below
 	known    bool       // the quotas were read
-	changed  int64      // store.Moment.Quotas when they were read
+	changed  int64      // store.Locked.Quotas when they were read
 	revision int64      // of the usage
 	spaces   map[string]*space
 }
@@ -86,7 +86,7 @@ func (l *Ledger) follow(events []*store.Event) {
 }
 
 // Begin implements store.Limits.
-func (l *Ledger) Begin(ctx context.Context, at store.Moment) (store.Limiter, error) {
+func (l *Ledger) Begin(ctx context.Context, at store.Locked) (store.Limiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.known || l.changed != at.Quotas {

@@ -7,10 +7,10 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// together runs an operation, and creates the objects that belong to it, in one
+// createAndRun creates the objects that belong to an operation, and runs it, in one
 // transaction of their own. It returns the revision of the operation; 0: it changed
 // nothing.
-func (s *Store) together(ctx context.Context, op *operation, with []CreateRequest, dryRun bool) (revision int64, err error) {
+func (s *Store) createAndRun(ctx context.Context, op *operation, with []CreateRequest, dryRun bool) (revision int64, err error) {
 	err = s.Transact(ctx, func(t *Tx) (err error) {
 		revision, err = t.run(ctx, op, with, dryRun)
 		return err
