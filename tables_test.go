@@ -13,8 +13,7 @@ import (
 )
 
 // tableOwners says which package, with those below it, may have SQL on a table.
-// Others ask that package. Triggers are part of the schema, and tests may read
-// any table.
+// Others ask that package. Tests may read any table.
 var tableOwners = map[string][]string{
 	"store": {
 		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "seal_keys", "sealed_kinds",
@@ -52,6 +51,93 @@ var (
 	created  = regexp.MustCompile(`(?m)^CREATE (?:UNLOGGED )?TABLE (?:IF NOT EXISTS )?(?:public\.)?(\w+)`)
 	accessed = regexp.MustCompile(`\b(?:FROM|JOIN|INTO|UPDATE)\s+(?:ONLY\s+)?(\w+)`)
 )
+
+// jointTriggers are the triggers on a table of one package that write a table of another, and why: what a change makes
+// reviewable must be in a queue when the change is committed, and the package of the table does not know who waits.
+var jointTriggers = map[string]string{
+	"archive gc_repository_review_queue":   "a repository whose object leaves the archive is garbage",
+	"changes repositories":                 "the repository of a Repository that is created or changed",
+	"changes top_level_namespaces":         "the registry's namespace of a Repository that is created",
+	"objects bootstrap_tokens":             "the tokens of a Namespace that is removed",
+	"objects gc_object_reviews":            "owners that are gone or wait, and terminating namespaces",
+	"objects gc_repository_review_queue":   "the repository of a Repository that is removed",
+	"objects mesh_node_reviews":            "a MeshNode that is deleted",
+	"objects provisioned_resource_reviews": "a ProvisionedResource that is created, changed or deleted",
+	"objects repositories":                 "the repository of a Repository that is removed or restored",
+	"objects top_level_namespaces":         "whether the Namespace is being deleted",
+	"owners gc_object_reviews":             "a dependent whose owner is gone, or in another namespace",
+}
+
+var (
+	liteTrigger = regexp.MustCompile(`(?s)CREATE TRIGGER \w+.*?\bON (\w+)\b(.*?)\nEND;`)
+	pgTrigger   = regexp.MustCompile(`CREATE TRIGGER \w+ .*? ON (?:\w+\.)?(\w+) .*?EXECUTE FUNCTION (?:\w+\.)?(\w+)\(`)
+	pgFunction  = regexp.MustCompile(`(?s)CREATE OR REPLACE FUNCTION (?:\w+\.)?(\w+)\(.*?AS \$function\$(.*?)\$function\$`)
+	written     = regexp.MustCompile(`\b(?:INTO|UPDATE|DELETE FROM)\s+(\w+)`)
+	called      = regexp.MustCompile(`\b(\w+)\(`)
+)
+
+// TestTriggersHaveOneOwner: a trigger writes tables of the package that owns its table, and those that are declared.
+func TestTriggersHaveOneOwner(t *testing.T) {
+	owners := map[string]string{}
+	for owner, tables := range tableOwners {
+		for _, table := range tables {
+			owners[table] = owner
+		}
+	}
+	// found has what triggers on a table or view write; a view's triggers write for those who insert into it.
+	found := map[string]map[string]bool{}
+	add := func(table, body string) {
+		for _, m := range written.FindAllStringSubmatch(body, -1) {
+			if found[table] == nil {
+				found[table] = map[string]bool{}
+			}
+			found[table][m[1]] = true
+		}
+	}
+	lite := liteTrigger.FindAllStringSubmatch(read(t, "sqldb/schema/sqlite.sql"), -1)
+	for _, m := range lite {
+		add(m[1], m[2])
+	}
+	postgres := read(t, "sqldb/schema/postgres.sql")
+	functions := map[string]string{}
+	for _, m := range pgFunction.FindAllStringSubmatch(postgres, -1) {
+		functions[m[1]] = m[2]
+	}
+	triggers := pgTrigger.FindAllStringSubmatch(postgres, -1)
+	for _, m := range triggers {
+		add(m[1], functions[m[2]])
+		for _, call := range called.FindAllStringSubmatch(functions[m[2]], -1) {
+			add(m[1], functions[call[1]])
+		}
+	}
+	if len(lite) == 0 || len(triggers) == 0 || len(functions) == 0 {
+		t.Fatalf("%d triggers of SQLite, %d of PostgreSQL with %d functions found in schema/", len(lite), len(triggers), len(functions))
+	}
+	joint := map[string]bool{}
+	for table, writes := range found {
+		for to := range writes {
+			targets := map[string]bool{to: true}
+			if owners[to] == "" {
+				targets = found[to] // a view
+			}
+			for target := range targets {
+				if owners[table] == "" || owners[target] == "" || owners[target] == owners[table] {
+					continue
+				}
+				if name := table + " " + target; jointTriggers[name] != "" {
+					joint[name] = true
+				} else {
+					t.Errorf("a trigger on %s, of package %s, writes %s, of package %s: declare it in tables_test.go", table, owners[table], target, owners[target])
+				}
+			}
+		}
+	}
+	for name := range jointTriggers {
+		if !joint[name] {
+			t.Errorf("tables_test.go declares the trigger %s, and there is none", name)
+		}
+	}
+}
 
 // schemaTables reads the names of all tables from the snapshots of both engines.
 func schemaTables(t *testing.T) map[string]bool {

@@ -10,8 +10,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// pauseFresh is how long a replica caches the switch.
-const pauseFresh = 500 * time.Millisecond
+// pauseCached is how long a replica caches the switch.
+const pauseCached = 500 * time.Millisecond
 
 // Pause stops the collector of every replica, and keeps it stopped over
 // restarts, until Resume. Triggers still enqueue reviews.
@@ -41,9 +41,9 @@ func (c *Collector) setPaused(ctx context.Context, paused bool, reason string) e
 // Paused says whether the collector is paused.
 func (c *Collector) Paused(ctx context.Context) (bool, error) {
 	c.mu.Lock()
-	paused, fresh := c.paused, time.Since(c.pausedAt) < pauseFresh
+	paused, recent := c.paused, time.Since(c.pausedAt) < pauseCached
 	c.mu.Unlock()
-	if fresh {
+	if recent {
 		return paused, nil
 	}
 	paused, _, err := c.readPaused(ctx)
@@ -62,13 +62,8 @@ func (c *Collector) readPaused(ctx context.Context) (paused bool, reason string,
 
 // ReadPaused reads the switch, and why the collector is paused.
 func ReadPaused(ctx context.Context, r *store.Reader) (paused bool, reason string, err error) {
-	found := false
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		found = true
-		return row.Scan(&paused, &reason)
-	}, readPaused)
-	if err = r.Send(ctx, &b); err == nil && !found {
+	found, err := sqldb.First(ctx, r, []any{&paused, &reason}, readPaused)
+	if err == nil && !found {
 		err = errors.New("the table has no row")
 	}
 	if err != nil {

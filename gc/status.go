@@ -70,8 +70,7 @@ func (c *Collector) failures(ctx context.Context) ([]Failure, error) {
 	reader := c.store.Reader()
 	var out []Failure
 	var uids []types.UID
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, reader, func(row sqldb.Row) error {
 		var f Failure
 		var attempts, next int64
 		err := row.Scan(&f.UID, &f.Event, &attempts, &next, &f.Error)
@@ -79,7 +78,7 @@ func (c *Collector) failures(ctx context.Context) ([]Failure, error) {
 		out, uids = append(out, f), append(uids, types.UID(f.UID))
 		return err
 	}, failing, shownFailing)
-	if err := reader.Send(ctx, &b); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("list failing reviews: %w", err)
 	}
 	heads, err := reader.Heads(ctx, uids)

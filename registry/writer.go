@@ -159,7 +159,7 @@ func (w *writer) commit(batch []*write) error {
 
 func (w *writer) commitOnce(batch []*write, run func(context.Context, *sqldb.Tx, *write) error) error {
 	ctx := context.Background()
-	tx, err := w.db.BeginAhead(ctx)
+	tx, err := w.db.Begin(ctx, sqldb.Ahead)
 	if err != nil {
 		return err
 	}
@@ -202,29 +202,17 @@ func runInSavepoint(ctx context.Context, tx *sqldb.Tx, op *write) error {
 // runAlone runs one transaction, and retries it when it lost a deadlock. All
 // transactions lock in one order, so a deadlock is unexpected and is logged.
 func (w *writer) runAlone(op *write) error {
-	begin := w.db.Begin
+	durability := sqldb.Durable
 	if op.soon {
-		begin = w.db.BeginUnsynced
+		durability = sqldb.Unsynced
 	}
 	for try := 1; ; try++ {
-		err := transact(op, begin)
+		err := w.db.Transact(op.ctx, op.fn, durability)
 		if err == nil || try == maxTries || !lostDeadlock(err) {
 			return err
 		}
 		w.log.Warn("registry: deadlock, trying again", "try", try, "error", err)
 	}
-}
-
-func transact(op *write, begin func(context.Context) (*sqldb.Tx, error)) error {
-	tx, err := begin(op.ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() // no effect after a commit
-	if err := op.fn(tx); err != nil {
-		return err
-	}
-	return tx.Commit(op.ctx)
 }
 
 func lostDeadlock(err error) bool {

@@ -31,19 +31,13 @@ func (e *Engine) Enqueue(b *sqldb.Batch, key, event string, due time.Time) {
 
 // Get reads a task, and reports whether it is in the queue.
 func (e *Engine) Get(ctx context.Context, key string) (Task, bool, error) {
-	rows, err := e.db.Query(ctx, e.sql.get, key)
-	if err != nil {
-		return Task{}, false, fmt.Errorf("get %s review %q: %w", e.queue.Name, key, err)
-	}
-	defer func() { _ = rows.Close() }()
 	var task Task
-	found := rows.Next()
-	if found {
-		task, err = scan(rows)
-	}
-	if err == nil {
-		err = rows.Err()
-	}
+	found := false
+	err := sqldb.Each(ctx, e.db, func(row sqldb.Row) (err error) {
+		found = true
+		task, err = scan(row)
+		return err
+	}, e.sql.get, key)
 	if err != nil {
 		return Task{}, false, fmt.Errorf("get %s review %q: %w", e.queue.Name, key, err)
 	}

@@ -127,12 +127,8 @@ type Task struct {
 	trace string // the traceparent of the row; empty: not traced
 }
 
-// Tx is a write transaction.
-type Tx interface {
-	// Send runs statements. After an error the transaction cannot commit, and
-	// Review must return the error.
-	Send(ctx context.Context, b *sqldb.Batch) error
-}
+// Tx is a write transaction. After an error of Send it cannot commit, and Review must return the error.
+type Tx = sqldb.Sender
 
 // Transactor runs fn in a transaction, commits it when fn returns nil and rolls
 // it back otherwise. It returns after the end of the transaction. It may roll back
@@ -253,19 +249,9 @@ func setDefault[T comparable](field *T, value T) {
 
 // Transactions are plain transactions of the database, for reviewers that need
 // nothing more.
-func Transactions(db *sqldb.DB) Transactor[Tx] { return transactor(db.Begin) }
-
-func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor[Tx] {
+func Transactions(db *sqldb.DB) Transactor[Tx] {
 	return func(ctx context.Context, fn func(tx Tx) error) error {
-		tx, err := begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer tx.Rollback() // does nothing after a commit
-		if err := fn(tx); err != nil {
-			return err
-		}
-		return tx.Commit(ctx)
+		return db.Transact(ctx, func(tx *sqldb.Tx) error { return fn(tx) })
 	}
 }
 
@@ -273,5 +259,5 @@ func transactor(begin func(context.Context) (*sqldb.Tx, error)) Transactor[Tx] {
 // undo it, and that is harmless: a task without its claim can be claimed again,
 // and a task that was not settled after its effect is reviewed once more.
 func (e *Engine) withoutSync(ctx context.Context, fn func(tx Tx) error) error {
-	return transactor(e.db.BeginUnsynced)(ctx, fn)
+	return e.db.Transact(ctx, func(tx *sqldb.Tx) error { return fn(tx) }, sqldb.Unsynced)
 }

@@ -71,70 +71,29 @@ SELECT FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
     SELECT FROM {table} q WHERE q.{key} = list.key AND q.claim_token = $2
     OFFSET 0 FOR UPDATE) AS held`
 
-// remove settles tasks that are done. This and the next three return the rows that
-// still carried the token.
+// remove settles tasks that are done, and postpone those with the verdict Again; extend gives the effects a new, full
+// lease; release gives up claims. They change the rows {ours} of the list $1 that still carry the token $2, and the
+// first three return them.
 const (
-	removeSQLite = `
-DELETE FROM {table}
-WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2
-RETURNING {key}`
-	removePostgres = `
-DELETE FROM {table}
-WHERE claim_token = $2 AND ctid = ANY (ARRAY(
-    SELECT held.ctid FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
-        SELECT q.ctid FROM {table} q WHERE q.{key} = list.key AND q.claim_token = $2
-        OFFSET 0) AS held))
-RETURNING {key}`
-)
-
-// postpone settles tasks with the verdict Again.
-const (
-	postponeSQLite = `
+	remove   = `DELETE FROM {table} WHERE {ours} RETURNING {key}`
+	postpone = `
 UPDATE {table} SET review_after = $3, review_count = 0, last_error = NULL, claim_token = NULL, claim_until = NULL
-WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2
-RETURNING {key}`
-	postponePostgres = `
-UPDATE {table} SET review_after = $3, review_count = 0, last_error = NULL, claim_token = NULL, claim_until = NULL
-WHERE claim_token = $2 AND ctid = ANY (ARRAY(
-    SELECT held.ctid FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
-        SELECT q.ctid FROM {table} q WHERE q.{key} = list.key AND q.claim_token = $2
-        OFFSET 0) AS held))
-RETURNING {key}`
-)
+WHERE {ours} RETURNING {key}`
+	extend  = `UPDATE {table} SET claim_until = $3 WHERE {ours} RETURNING {key}`
+	release = `UPDATE {table} SET claim_token = NULL, claim_until = NULL WHERE {ours}`
 
-// extend gives the effects a new, full lease.
-const (
-	extendSQLite = `
-UPDATE {table} SET claim_until = $3
-WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2
-RETURNING {key}`
-	extendPostgres = `
-UPDATE {table} SET claim_until = $3
-WHERE claim_token = $2 AND ctid = ANY (ARRAY(
-    SELECT held.ctid FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
-        SELECT q.ctid FROM {table} q WHERE q.{key} = list.key AND q.claim_token = $2
-        OFFSET 0) AS held))
-RETURNING {key}`
-)
-
-// fail settles one failure.
-const fail = `
-UPDATE {table} SET review_after = $3, review_count = review_count + 1, last_error = $4, claim_token = NULL, claim_until = NULL
-WHERE {key} = $1 AND claim_token = $2
-RETURNING {key}`
-
-// release gives up claims.
-const (
-	releaseSQLite = `
-UPDATE {table} SET claim_token = NULL, claim_until = NULL
-WHERE {key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
-	releasePostgres = `
-UPDATE {table} SET claim_token = NULL, claim_until = NULL
-WHERE claim_token = $2 AND ctid = ANY (ARRAY(
+	oursSQLite   = `{key} IN (SELECT value FROM json_each($1)) AND claim_token = $2`
+	oursPostgres = `claim_token = $2 AND ctid = ANY (ARRAY(
     SELECT held.ctid FROM unnest($1::text[]) AS list (key) CROSS JOIN LATERAL (
         SELECT q.ctid FROM {table} q WHERE q.{key} = list.key AND q.claim_token = $2
         OFFSET 0) AS held))`
 )
+
+// fail settles one failure, and returns its row.
+const fail = `
+UPDATE {table} SET review_after = $3, review_count = review_count + 1, last_error = $4, claim_token = NULL, claim_until = NULL
+WHERE {key} = $1 AND claim_token = $2
+RETURNING {key}`
 
 // tokens lists the tokens of claimed rows, one for each batch. Only due rows are
 // ever claimed, so it does not read the rest of a long queue. disown gives up the
@@ -186,16 +145,19 @@ type statements struct {
 }
 
 func newStatements(engine sqldb.Engine, q Queue) statements {
-	fill := strings.NewReplacer("{table}", q.Table, "{key}", q.Key).Replace
+	ours := oursSQLite
+	if engine == sqldb.Postgres {
+		ours = oursPostgres
+	}
+	names := strings.NewReplacer("{table}", q.Table, "{key}", q.Key)
+	fill := func(statement string) string { return names.Replace(strings.Replace(statement, "{ours}", ours, 1)) }
 	s := statements{
 		next: fill(next), nextLease: fill(nextLease), fail: fill(fail), get: fill(get), stats: fill(stats),
-		tokens: fill(tokens), disown: fill(disown),
-		claim: fill(claimSQLite), hold: fill(holdSQLite), remove: fill(removeSQLite),
-		postpone: fill(postponeSQLite), extend: fill(extendSQLite), release: fill(releaseSQLite), enqueue: fill(enqueueSQLite),
+		tokens: fill(tokens), disown: fill(disown), remove: fill(remove), postpone: fill(postpone), extend: fill(extend), release: fill(release),
+		claim: fill(claimSQLite), hold: fill(holdSQLite), enqueue: fill(enqueueSQLite),
 	}
 	if engine == sqldb.Postgres {
-		s.claim, s.hold, s.lock, s.remove = fill(claimPostgres), fill(holdPostgres), fill(lockPostgres), fill(removePostgres)
-		s.postpone, s.extend, s.release, s.enqueue = fill(postponePostgres), fill(extendPostgres), fill(releasePostgres), fill(enqueuePostgres)
+		s.claim, s.hold, s.lock, s.enqueue = fill(claimPostgres), fill(holdPostgres), fill(lockPostgres), fill(enqueuePostgres)
 	}
 	return s
 }

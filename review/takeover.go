@@ -17,20 +17,8 @@ const takeOverEvery = time.Second
 // process is alive after all, its token is gone when it settles, as if its lease
 // had ended.
 func (e *Engine) TakeOver(ctx context.Context) (claims int, err error) {
-	var tokens []string
-	rows, err := e.db.Query(ctx, e.sql.tokens, e.options.Now().UnixMilli())
+	tokens, err := sqldb.Column[string](ctx, e.db, e.sql.tokens, e.options.Now().UnixMilli())
 	if err != nil {
-		return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var token string
-		if err := rows.Scan(&token); err != nil {
-			return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
-		}
-		tokens = append(tokens, token)
-	}
-	if err := rows.Err(); err != nil {
 		return 0, fmt.Errorf("read claims of %s reviews: %w", e.queue.Name, err)
 	}
 	gone, err := e.db.Gone(ctx, tokens)

@@ -98,20 +98,8 @@ func (db *DB) Dump(ctx context.Context) (string, error) {
 	if db.engine == Postgres {
 		statement = dumpPostgres
 	}
-	rows, err := db.reader.QueryContext(ctx, statement)
+	out, err := Column[string](ctx, db, statement)
 	if err != nil {
-		return "", fmt.Errorf("dump schema: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	var out []string
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return "", fmt.Errorf("dump schema: %w", err)
-		}
-		out = append(out, text)
-	}
-	if err := rows.Err(); err != nil {
 		return "", fmt.Errorf("dump schema: %w", err)
 	}
 	return strings.Join(out, "\n\n") + "\n", nil

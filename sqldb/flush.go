@@ -1,7 +1,6 @@
 package sqldb
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +11,7 @@ import (
 // errLost: a sync of committed transactions failed.
 var errLost = errors.New("the database cannot be written until the process is restarted")
 
-// flusher makes transactions of BeginAhead durable.
+// flusher makes transactions that are Ahead durable.
 //
 // SQLite can leave its write-ahead log unsynced when it commits
 // (synchronous=NORMAL). The log is append-only, so one sync makes every earlier
@@ -32,25 +31,6 @@ type flusher struct {
 	mu        sync.Mutex            // held during a sync: all that wait for it share the next sync
 	log       *os.File              // the write-ahead log; guarded by mu
 	sync      func(*os.File) error  // set once
-}
-
-// BeginAhead is Begin for a transaction that does not wait for the disk. On SQLite
-// readers see its commit at once, and it is durable when the next Flush has
-// returned; do not answer the client before that. On PostgreSQL, which groups
-// commits itself, it is Begin.
-func (db *DB) BeginAhead(ctx context.Context) (*Tx, error) {
-	return db.begin(ctx, true)
-}
-
-// BeginUnsynced is Begin for a transaction that a power cut, or a failover of PostgreSQL, may undo
-// shortly after its commit: it does not wait for the disk, nor for a standby. The next
-// transaction that is durable makes it durable too.
-func (db *DB) BeginUnsynced(ctx context.Context) (*Tx, error) {
-	t, err := db.begin(ctx, true)
-	if err == nil && t.postgres != nil {
-		t.postgres.unsynced = true
-	}
-	return t, err
 }
 
 // Flush returns when every transaction that was committed before the call, or that

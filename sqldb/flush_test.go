@@ -52,10 +52,17 @@ func (d *disk) keep() error {
 	return nil
 }
 
+func (d *disk) begin(t *testing.T, ahead bool) (*Tx, error) {
+	if ahead {
+		return d.db.Begin(t.Context(), Ahead)
+	}
+	return d.db.Begin(t.Context())
+}
+
 // insert commits one row, with or without waiting for the sync.
 func (d *disk) insert(t *testing.T, name string, ahead bool) error {
 	t.Helper()
-	tx, err := d.db.begin(t.Context(), ahead)
+	tx, err := d.begin(t, ahead)
 	if err != nil {
 		return err
 	}
@@ -154,7 +161,7 @@ func TestFlushFails(t *testing.T) {
 func TestAheadEnds(t *testing.T) {
 	d := newDisk(t)
 	level := func(ahead bool, commit bool) (n int64) {
-		tx, err := d.db.begin(t.Context(), ahead)
+		tx, err := d.begin(t, ahead)
 		d.must(t, err)
 		defer tx.Rollback()
 		var b Batch

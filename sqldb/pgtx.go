@@ -29,14 +29,14 @@ type pgTx struct {
 	unsynced bool // its commit does not wait for the disk
 }
 
-func (db *DB) beginPG(ctx context.Context) (*pgTx, error) {
+func (db *DB) beginPG(ctx context.Context, unsynced bool) (*pgTx, error) {
 	wait, cancel := boundWait(ctx)
 	defer cancel() // ends the wait for a connection, not its use
 	conn, err := db.writePool.Acquire(wait)
 	if err != nil {
 		return nil, err
 	}
-	return &pgTx{conn: conn}, nil
+	return &pgTx{conn: conn, unsynced: unsynced}, nil
 }
 
 // boundWait is ctx with a deadline of mostWait, if it has none.

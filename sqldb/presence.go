@@ -107,20 +107,15 @@ func (db *DB) Present(ctx context.Context) (map[string]bool, error) {
 }
 
 func (db *DB) listPresent(ctx context.Context) (map[string]bool, error) {
-	alive := map[string]bool{}
-	rows, err := db.reader.QueryContext(ctx, present, presence)
+	ids, err := Column[string](ctx, db, present, presence)
 	if err != nil {
 		return nil, fmt.Errorf("list live processes: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var id string
-		if err := rows.Scan(&id); err != nil {
-			return nil, fmt.Errorf("list live processes: %w", err)
-		}
+	alive := map[string]bool{}
+	for _, id := range ids {
 		alive[id] = true
 	}
-	return alive, rows.Err()
+	return alive, nil
 }
 
 // present lists the processes that hold their lock in this database.

@@ -78,15 +78,44 @@ type Tx struct {
 	postgres *pgTx   // or this
 }
 
-// Begin begins a write transaction. On SQLite it waits until the previous one has
-// ended.
-func (db *DB) Begin(ctx context.Context) (*Tx, error) {
-	return db.begin(ctx, false)
+// Durability says what a commit waits for.
+type Durability int
+
+const (
+	// Durable commits survive a power cut.
+	Durable Durability = iota
+	// Ahead does not wait for the disk. On SQLite readers see the commit at once, and it is durable when the next
+	// Flush has returned; do not answer the client before that. On PostgreSQL, which groups commits itself, it is
+	// Durable.
+	Ahead
+	// Unsynced is for a transaction that a power cut, or a failover of PostgreSQL, may undo shortly after its commit:
+	// it does not wait for the disk, nor for a standby. The next transaction that is durable makes it durable too.
+	Unsynced
+)
+
+// Begin begins a write transaction, which is Durable unless d says otherwise. On SQLite it waits until the previous
+// one has ended.
+func (db *DB) Begin(ctx context.Context, d ...Durability) (*Tx, error) {
+	level := Durable
+	if len(d) > 0 {
+		level = d[0]
+	}
+	var t Tx
+	var err error
+	if db.engine == Postgres {
+		t.postgres, err = db.beginPG(ctx, level == Unsynced)
+	} else {
+		t.lite, err = db.beginLite(ctx, level != Durable)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin: %w", err)
+	}
+	return &t, nil
 }
 
 // Transact runs fn in a write transaction and commits it when fn returns nil.
-func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
-	tx, err := db.Begin(ctx)
+func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error, d ...Durability) error {
+	tx, err := db.Begin(ctx, d...)
 	if err != nil {
 		return err
 	}
@@ -99,20 +128,6 @@ func (db *DB) Transact(ctx context.Context, fn func(tx *Tx) error) error {
 
 // Waited is how often a transaction has waited for SQLite's one writer since Open.
 func (db *DB) Waited() int64 { return db.writer.Stats().WaitCount }
-
-func (db *DB) begin(ctx context.Context, ahead bool) (*Tx, error) {
-	var t Tx
-	var err error
-	if db.engine == Postgres {
-		t.postgres, err = db.beginPG(ctx)
-	} else {
-		t.lite, err = db.beginLite(ctx, ahead)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("begin: %w", err)
-	}
-	return &t, nil
-}
 
 // Send runs the statements of a batch in order and stops at the first error.
 // After an error the transaction can only be rolled back. Statements are

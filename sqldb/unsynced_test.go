@@ -40,7 +40,7 @@ func TestUnsyncedEnds(t *testing.T) {
 		return value
 	}
 	for range 2 { // the connection is used again
-		if got := level(db.BeginUnsynced(t.Context())); got != "off" {
+		if got := level(db.Begin(t.Context(), sqldb.Unsynced)); got != "off" {
 			t.Errorf("synchronous_commit is %s, want off", got)
 		}
 		if got := level(db.Begin(t.Context())); got != "on" {

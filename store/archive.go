@@ -100,12 +100,8 @@ func (q *statements) supersede(run []*effect) {
 	if len(uids) == 0 {
 		return
 	}
-	all := supersedeSQLite
-	if q.engine == sqldb.Postgres {
-		all = supersedePostgres
-	}
-	for _, statement := range all {
-		q.queued.Exec(statement, sqldb.List(q.engine, uids))
+	for _, statement := range supersede {
+		q.queued.Exec(statement[q.engine], sqldb.List(q.engine, uids))
 	}
 }
 

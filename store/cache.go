@@ -10,8 +10,9 @@ import (
 // read since the hand last passed. So a working set that fits stays in the cache
 // during a scan of other entries.
 type cache[K comparable, V any] struct {
-	limit int         // on the sum of costs
-	cost  func(V) int // of one entry
+	limit   int         // on the sum of costs
+	largest int         // cost of an entry that is kept
+	cost    func(V) int // of one entry
 
 	mu    sync.RWMutex
 	slots map[K]*slot[K, V] // guarded by mu
@@ -28,8 +29,9 @@ type slot[K comparable, V any] struct {
 	asked atomic.Bool // was read since the hand passed
 }
 
+// newCache makes a cache that keeps no entry larger than an eighth of the limit.
 func newCache[K comparable, V any](limit int, cost func(V) int) *cache[K, V] {
-	return &cache[K, V]{limit: limit, cost: cost, slots: map[K]*slot[K, V]{}}
+	return &cache[K, V]{limit: limit, largest: limit / 8, cost: cost, slots: map[K]*slot[K, V]{}}
 }
 
 func (c *cache[K, V]) get(key K) (value V, ok bool) {
@@ -67,12 +69,11 @@ func (c *cache[K, V]) now() int64 {
 	return c.epoch
 }
 
-// set adds or replaces an entry. The caller holds mu. A value larger than an
-// eighth of the limit is not kept.
+// set adds or replaces an entry. The caller holds mu.
 func (c *cache[K, V]) set(key K, value V) {
 	c.drop(key)
 	cost := c.cost(value)
-	if cost > c.limit/8 {
+	if cost > c.largest {
 		return
 	}
 	for c.size+cost > c.limit {
@@ -115,6 +116,13 @@ func (c *cache[K, V]) drop(key K) {
 	c.ring[s.at].at = s.at
 	c.ring[last] = nil
 	c.ring = c.ring[:last]
+}
+
+// forget removes an entry.
+func (c *cache[K, V]) forget(key K) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop(key)
 }
 
 // clear removes all entries. The caller holds mu.

@@ -191,7 +191,7 @@ func TestPlans(t *testing.T) {
 		"getObject": getObject, "getHead": getHead, "loadObject": loadObject, "loadSet": loadSetSQLite, "insertObject": insertObject,
 		"createSet": createSetSQLite, "createdSet": createdSetSQLite, "ownSet": ownSetSQLite, "markRestored": markRestored, "markRestoredSet": markRestoredSetSQLite,
 		"touchObject": touchObject, "updateObject": updateObject, "deleteObject": deleteObject, "hasDependents": hasDependents,
-		"insertArchived": insertArchived, "archiveSet": archiveSetSQLite, "burySet": burySetSQLite, "deleteSet": deleteSetSQLite,
+		"insertArchived": insertArchived, "archiveSet": archiveSetSQLite, "burySet": burySetSQLite, "deleteSet": deleteSet[sqldb.SQLite],
 		"archivedByUID": archivedByUID, "archivedAll": archivedAllSQLite, "lastRemoval": lastRemoval, "listNamed": listNamed, "listNamedIn": listNamedIn, "wholeCascade": wholeCascade,
 		"restoredSince": restoredSince, "droppedUIDs": droppedUIDsSQLite, "droppedFor": droppedFor, "listHeads": listHeads,
 		"dependentsAfter": dependentsAfter, "heads": headsOf[sqldb.SQLite], "removed": removed[sqldb.SQLite], "cascadeArchived": cascadeArchived,

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 
@@ -25,13 +24,6 @@ const (
 	readTimeout = 30 * time.Second
 )
 
-// snapshot is one transaction of a listing.
-type snapshot struct {
-	ctx context.Context
-	db  *sqldb.DB
-	tx  *sql.Tx
-}
-
 // read reads the next run in a snapshot of its own. The first snapshot sets the
 // listing's revision. If the store has newer revisions by now, a later run reads
 // the state as of the listing's revision from the log.
@@ -42,16 +34,16 @@ func (l *Listing) read() error {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, readTimeout)
 	defer cancel()
-	tx, err := l.store.db.Snapshot(ctx)
+	s, err := l.store.Snapshot(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // nothing was written
-	s := &snapshot{ctx: ctx, db: l.store.db, tx: tx}
-	current, compacted, err := s.revisions()
+	defer s.Close()
+	var current, compacted int64
+	_, err = sqldb.First(ctx, s, []any{&current, &compacted}, readRevision)
 	switch {
 	case err != nil:
-		return err
+		return fmt.Errorf("read revision: %w", err)
 	case l.revision > current:
 		return object.Errorf(object.TooLargeVersion, "Too large resource version: %d, current: %d", l.revision, current)
 	case l.revision == 0:
@@ -59,7 +51,7 @@ func (l *Listing) read() error {
 	case l.revision < compacted:
 		return feed.Expired(l.revision, compacted)
 	}
-	if err := l.readRun(s, l.revision < current); err != nil {
+	if err := l.readRun(ctx, s, l.revision < current); err != nil {
 		return err
 	}
 	l.record()
@@ -67,7 +59,7 @@ func (l *Listing) read() error {
 }
 
 // readRun reads heads, and the bodies of as many of them as a run may hold.
-func (l *Listing) readRun(s *snapshot, past bool) error {
+func (l *Listing) readRun(ctx context.Context, s *Snapshot, past bool) error {
 	growth := min(1<<min(l.runs, 8), runGrowth)
 	l.runs++
 	length := runLength * growth
@@ -80,11 +72,11 @@ func (l *Listing) readRun(s *snapshot, past bool) error {
 	if left := l.request.Limit - l.count; l.request.Limit > 0 && l.request.Match == nil && left < length {
 		length = left + 1 // one more, to know whether the list goes on
 	}
-	if err := l.readHeads(s, length, past); err != nil {
+	if err := l.readHeads(ctx, s, length, past); err != nil {
 		return err
 	}
 	whole := len(l.run)
-	if err := l.readBodies(s, runBytes*growth); err != nil {
+	if err := l.readBodies(ctx, s, runBytes*growth); err != nil {
 		return err
 	}
 	l.at, l.last = 0, whole < length && len(l.run) == whole
@@ -94,7 +86,7 @@ func (l *Listing) readRun(s *snapshot, past bool) error {
 	return nil
 }
 
-func (l *Listing) readHeads(s *snapshot, length int, past bool) error {
+func (l *Listing) readHeads(ctx context.Context, s *Snapshot, length int, past bool) error {
 	clear(l.run) // else a shorter run keeps the bodies behind it in memory
 	l.run = l.run[:0]
 	statement, args := listHeads, []any{l.request.Kind, l.afterNamespace, l.afterName, l.lastNamespace, l.request.Name}
@@ -104,24 +96,17 @@ func (l *Listing) readHeads(s *snapshot, length int, past bool) error {
 	case l.request.Namespace != "" && l.request.Name != "":
 		statement = listHead
 	}
-	rows, err := s.db.QueryTx(s.ctx, s.tx, statement, append(args, int64(length))...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	return sqldb.Each(ctx, s, func(row sqldb.Row) error {
 		o := object.Object{Key: object.Key{Kind: l.request.Kind}}
-		if err := rows.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision); err != nil {
-			return err
-		}
+		err := row.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision)
 		l.run = append(l.run, o)
-	}
-	return rows.Err()
+		return err
+	}, statement, append(args, int64(length))...)
 }
 
 // readBodies fills in the bodies of the run. It cuts the run after the object at
 // which the bodies reach the limit, in bytes.
-func (l *Listing) readBodies(s *snapshot, limit int) error {
+func (l *Listing) readBodies(ctx context.Context, s *Snapshot, limit int) error {
 	size := 0
 	for from := 0; from < len(l.run); {
 		n := firstBodies
@@ -129,7 +114,7 @@ func (l *Listing) readBodies(s *snapshot, limit int) error {
 			n = max((limit-size)/l.average, 1)
 		}
 		to := min(from+n, len(l.run))
-		if err := l.fill(s, l.run[from:to]); err != nil {
+		if err := l.fill(ctx, s, l.run[from:to]); err != nil {
 			return err
 		}
 		for i := from; i < to; i++ {
@@ -147,7 +132,7 @@ func (l *Listing) readBodies(s *snapshot, limit int) error {
 }
 
 // fill reads the bodies that the cache does not have.
-func (l *Listing) fill(s *snapshot, run []object.Object) error {
+func (l *Listing) fill(ctx context.Context, s *Snapshot, run []object.Object) error {
 	var missing []int64
 	for i := range run {
 		if run[i].Body = l.store.bodies.get(run[i].Revision); run[i].Body == nil {
@@ -157,9 +142,16 @@ func (l *Listing) fill(s *snapshot, run []object.Object) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	found, err := s.bodies(missing)
-	if err != nil {
+	found := make(map[int64][]byte, len(missing))
+	err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var revision int64
+		var body []byte
+		err := row.Scan(&revision, &body)
+		found[revision] = body
 		return err
+	}, readBodies[s.engine], sqldb.List(s.engine, missing))
+	if err != nil {
+		return fmt.Errorf("read bodies: %w", err)
 	}
 	for i := range run {
 		if o := &run[i]; o.Body == nil {
@@ -173,40 +165,4 @@ func (l *Listing) fill(s *snapshot, run []object.Object) error {
 		}
 	}
 	return nil
-}
-
-func (s *snapshot) revisions() (current, compacted int64, err error) {
-	rows, err := s.db.QueryTx(s.ctx, s.tx, readRevision)
-	if err != nil {
-		return 0, 0, fmt.Errorf("read revision: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	if rows.Next() {
-		if err := rows.Scan(&current, &compacted); err != nil {
-			return 0, 0, fmt.Errorf("read revision: %w", err)
-		}
-	}
-	return current, compacted, rows.Err()
-}
-
-func (s *snapshot) bodies(revisions []int64) (map[int64][]byte, error) {
-	statement := readBodiesPostgres
-	if s.db.Engine() == sqldb.SQLite {
-		statement = readBodiesSQLite
-	}
-	rows, err := s.db.QueryTx(s.ctx, s.tx, statement, sqldb.List(s.db.Engine(), revisions))
-	if err != nil {
-		return nil, fmt.Errorf("read bodies: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
-	found := make(map[int64][]byte, len(revisions))
-	for rows.Next() {
-		var revision int64
-		var body []byte
-		if err := rows.Scan(&revision, &body); err != nil {
-			return nil, fmt.Errorf("read bodies: %w", err)
-		}
-		found[revision] = body
-	}
-	return found, rows.Err()
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,7 +25,6 @@ type cachedListing struct {
 	revision int64
 	entries  []entry // in order of (namespace, name); shared, read-only
 	bytes    int     // of the bodies, while it is recorded
-	used     int64   // listingCache.clock at the last get; guarded by listingCache.mu
 }
 
 type entry struct {
@@ -50,98 +48,50 @@ const (
 
 type listingKey struct{ kind, namespace string }
 
-// listingCache keeps the most recently used listings.
+// listingCache keeps listings that are in use.
 type listingCache struct {
-	limit int // entries of all together
-
-	mu    sync.Mutex
-	kept  map[listingKey]*cachedListing // guarded by mu
-	total int                           // entries of kept; guarded by mu
-	clock int64                         // counts requests; guarded by mu
-	begun map[listingKey]*cachedListing // the pages that were read so far, at one revision; guarded by mu
+	*cache[listingKey, *cachedListing]
+	begun *cache[listingKey, *cachedListing] // the pages that were read so far, at one revision
 }
 
+// newListingCache makes a cache of listings; limit bounds their entries, and those of begun.
 func newListingCache(limit int) *listingCache {
-	return &listingCache{limit: limit, kept: map[listingKey]*cachedListing{}, begun: map[listingKey]*cachedListing{}}
+	made := func() *cache[listingKey, *cachedListing] {
+		c := newCache[listingKey](limit, func(l *cachedListing) int { return len(l.entries) + 1 })
+		c.largest = limit
+		return c
+	}
+	return &listingCache{made(), made()}
 }
 
-// putPages keeps the first pages of a list until the client asks for the next one. All
-// such lists together have at most as many entries as the cache.
+// putPages keeps the first pages of a list until the client asks for the next one.
 func (r *listingCache) putPages(key listingKey, pages *cachedListing) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	total := len(pages.entries)
-	for k, other := range r.begun {
-		if total += len(other.entries); total > r.limit {
-			total -= len(other.entries)
-			delete(r.begun, k)
-		}
-	}
-	r.begun[key] = pages
+	r.begun.mu.Lock()
+	defer r.begun.mu.Unlock()
+	r.begun.set(key, pages)
 }
 
 // takePages returns the pages before a position, for the caller alone, or nil.
 func (r *listingCache) takePages(key listingKey, revision int64, namespace, name string) *cachedListing {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	pages := r.begun[key]
-	if pages == nil || pages.revision != revision {
+	r.begun.mu.Lock()
+	defer r.begun.mu.Unlock()
+	pages, found := r.begun.find(key)
+	if !found || pages.revision != revision {
 		return nil
 	}
 	if last := pages.entries[len(pages.entries)-1]; last.namespace != namespace || last.name != name {
 		return nil
 	}
-	delete(r.begun, key)
+	r.begun.drop(key)
 	return pages
 }
 
-func (r *listingCache) get(key listingKey) *cachedListing {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	found := r.kept[key]
-	if found != nil {
-		r.clock++
-		found.used = r.clock
-	}
-	return found
-}
-
 // put keeps a listing unless the cache has one at the same or a newer revision.
-// It evicts the least recently used listings.
 func (r *listingCache) put(key listingKey, made *cachedListing) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if old := r.kept[key]; old != nil && old.revision >= made.revision {
-		return
-	}
-	r.drop(key)
-	r.clock++
-	made.used = r.clock
-	r.kept[key] = made
-	r.total += len(made.entries)
-	for r.total > r.limit {
-		var oldest listingKey
-		least := r.clock + 1
-		for k, kept := range r.kept {
-			if kept.used < least {
-				oldest, least = k, kept.used
-			}
-		}
-		r.drop(oldest)
-	}
-}
-
-func (r *listingCache) forget(key listingKey) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.drop(key)
-}
-
-// drop removes a listing. The caller holds mu.
-func (r *listingCache) drop(key listingKey) {
-	if old := r.kept[key]; old != nil {
-		r.total -= len(old.entries)
-		delete(r.kept, key)
+	if old, found := r.find(key); !found || old.revision < made.revision {
+		r.set(key, made)
 	}
 }
 
@@ -161,8 +111,8 @@ func (s *Store) listFromCache(ctx context.Context, l *Listing) (bool, error) {
 	if !ok {
 		return false, nil
 	}
-	kept := s.listings.get(key)
-	if kept == nil {
+	kept, found := s.listings.get(key)
+	if !found {
 		return false, nil
 	}
 	if asked := l.request.Revision; asked == 0 {
@@ -296,7 +246,7 @@ func (l *Listing) record() {
 		l.recording.bytes += len(o.Body)
 	}
 	l.recorded += len(run)
-	if len(l.recording.entries) > l.store.listings.limit || l.recording.bytes > l.store.opts.CacheBytes*9/10 {
+	if len(l.recording.entries) >= l.store.listings.limit || l.recording.bytes > l.store.opts.CacheBytes*9/10 {
 		l.recording = nil
 		return
 	}

@@ -50,7 +50,7 @@ func TestCachedListingEqualsDatabase(t *testing.T) {
 				}
 			}
 			for _, namespace := range []string{"", "n1"} {
-				kept := s.listings.kept[listingKey{things, namespace}]
+				kept, _ := s.listings.get(listingKey{things, namespace})
 				cached, fromCache := listBy(t, s.Store, namespace)
 				if !fromCache && round > 0 {
 					t.Fatal("the database was read although a listing was cached")
@@ -65,7 +65,7 @@ func TestCachedListingEqualsDatabase(t *testing.T) {
 				}
 				if kept != nil {
 					// Put the old listing back: it must apply the changes of several rounds.
-					s.listings.kept[listingKey{things, namespace}].revision = 0
+					s.listings.forget(listingKey{things, namespace})
 					s.listings.put(listingKey{things, namespace}, kept)
 				}
 			}
@@ -140,18 +140,18 @@ func TestCachedListingWithoutBodies(t *testing.T) {
 }
 
 func TestListingCacheIsBounded(t *testing.T) {
-	r := newListingCache(10)
+	r := newListingCache(12)
 	for i := range 20 {
 		r.put(listingKey{"k", fmt.Sprint(i)}, &cachedListing{revision: 1, entries: make([]entry, 3)})
-		if r.get(listingKey{"k", "0"}) == nil {
+		if _, found := r.get(listingKey{"k", "0"}); !found {
 			t.Fatalf("a listing in use was evicted after %d others", i)
 		}
 	}
-	if len(r.kept) != 3 || r.total != 9 {
-		t.Errorf("%d listings with %d entries are kept", len(r.kept), r.total)
+	if len(r.slots) != 3 || r.size != 12 {
+		t.Errorf("%d listings that cost %d are kept", len(r.slots), r.size)
 	}
 	r.put(listingKey{"k", "0"}, &cachedListing{revision: 1, entries: make([]entry, 1)})
-	if n := len(r.get(listingKey{"k", "0"}).entries); n != 3 {
-		t.Errorf("a listing was replaced by one that is not newer, with %d entries", n)
+	if kept, _ := r.get(listingKey{"k", "0"}); len(kept.entries) != 3 {
+		t.Errorf("a listing was replaced by one that is not newer, with %d entries", len(kept.entries))
 	}
 }

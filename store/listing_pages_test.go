@@ -118,8 +118,8 @@ func TestPagesAreRecorded(t *testing.T) {
 		if left, known := l.Left(); !known || left != 5 {
 			t.Errorf("%d objects are left (known: %v), want 5", left, known)
 		}
-		if len(s.listings.begun) != 0 {
-			t.Errorf("%d lists are still being recorded", len(s.listings.begun))
+		if len(s.listings.begun.slots) != 0 {
+			t.Errorf("%d lists are still being recorded", len(s.listings.begun.slots))
 		}
 	})
 }

@@ -30,12 +30,11 @@ func (q *statements) addRemovalSet(run []*effect) {
 	}
 	if q.engine == sqldb.Postgres {
 		q.queued.Exec(burySetPostgres, ids, first)
-		q.queued.Exec(deleteSetPostgres, ids)
-		return
+	} else {
+		q.queued.Exec(burySetSQLite, ids, first)
+		q.queued.Exec(disownSet[q.engine], ids) // faster than the trigger, which deletes row by row
 	}
-	q.queued.Exec(burySetSQLite, ids, first)
-	q.queued.Exec(disownSetSQLite, ids) // faster than the trigger, which deletes row by row
-	q.queued.Exec(deleteSetSQLite, ids)
+	q.queued.Exec(deleteSet[q.engine], ids)
 }
 
 // archiveSet archives the objects of a set. Those that are not worth it have the id 0 in the list,

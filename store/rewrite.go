@@ -62,7 +62,7 @@ func (q *statements) addRewriteRun(run []*effect) {
 		q.queued.Exec(rewriteSetSQLite, q.ids(run), first.revision, first.deletionTime, first.graceSeconds, first.finalizing, c.actor, c.cascade, c.requester, c.request)
 	}
 	if len(disowned) > 0 {
-		q.queued.Exec(disownSetSQLite, q.ids(disowned))
+		q.queued.Exec(disownSet[q.engine], q.ids(disowned))
 	}
 	for _, f := range disowned {
 		for _, o := range f.owners {
@@ -97,7 +97,7 @@ func (q *statements) addRewriteArrays(run []*effect) {
 	}
 	q.queued.Exec(logSetPostgres, ids, revisions, previous, bodies)
 	if len(disowned) > 0 {
-		q.queued.Exec(disownSetPostgres, disowned)
+		q.queued.Exec(disownSet[q.engine], disowned)
 	}
 	references.queue(&q.queued)
 }

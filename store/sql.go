@@ -1,5 +1,7 @@
 package store
 
+import "github.com/exeunt/exeunt/sqldb"
+
 // All statements of the package. They are the same on both engines, unless the
 // name ends in SQLite or Postgres. Both engines compare text by bytes.
 
@@ -95,10 +97,7 @@ WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace = $4 AND 
 LIMIT $6`
 
 // readBodies reads the bodies at some revisions: primary key.
-const (
-	readBodiesSQLite   = `SELECT revision, body FROM changes WHERE revision IN (SELECT value FROM json_each($1))`
-	readBodiesPostgres = `SELECT revision, body FROM changes WHERE revision = ANY ($1::bigint[])`
-)
+var readBodies = sqldb.WithLists(`SELECT revision, body FROM changes WHERE revision IN LIST($1, bigint)`)
 
 // listAt is the state as of an earlier revision, $6: the heads that have not
 // changed since, and for each changed object the state that its first change

@@ -19,20 +19,14 @@ FROM objects o WHERE o.id = $1`
 // The archive has an object once: the removal of restored objects, with the uids $1, removes the
 // rows of their earlier removals, and the bodies that nothing else needs. It comes
 // before their new rows are written.
-var (
-	supersedeSQLite = [...]string{`
+var supersede = [...]map[sqldb.Engine]string{
+	sqldb.WithLists(`
 DELETE FROM changes WHERE revision IN (
     SELECT a.body_revision FROM archive a
-    WHERE a.uid IN (SELECT value FROM json_each($1)) AND coalesce(a.body_replaced, a.id) <= (SELECT compacted FROM revision))`,
-		`UPDATE revision SET archived = archived - coalesce((SELECT sum(size) FROM archive WHERE uid IN (SELECT value FROM json_each($1))), 0)`,
-		`DELETE FROM archive WHERE uid IN (SELECT value FROM json_each($1))`}
-	supersedePostgres = [...]string{`
-DELETE FROM changes WHERE revision IN (
-    SELECT a.body_revision FROM archive a
-    WHERE a.uid = ANY ($1::text[]) AND coalesce(a.body_replaced, a.id) <= (SELECT compacted FROM revision))`,
-		`UPDATE revision SET archived = archived - coalesce((SELECT sum(size) FROM archive WHERE uid = ANY ($1::text[])), 0)`,
-		`DELETE FROM archive WHERE uid = ANY ($1::text[])`}
-)
+    WHERE a.uid IN LIST($1, text) AND coalesce(a.body_replaced, a.id) <= (SELECT compacted FROM revision))`),
+	sqldb.WithLists(`UPDATE revision SET archived = archived - coalesce((SELECT sum(size) FROM archive WHERE uid IN LIST($1, text)), 0)`),
+	sqldb.WithLists(`DELETE FROM archive WHERE uid IN LIST($1, text)`),
+}
 
 // markRestored records the restored object's uid in the row, if it still exists,
 // and returns whether dropped references to its object exist.

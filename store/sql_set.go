@@ -1,5 +1,7 @@
 package store
 
+import "github.com/exeunt/exeunt/sqldb"
+
 // The statements that remove many objects at once. $1 is their ids, as JSON on
 // SQLite and as an array on PostgreSQL; the first is removed at revision $2, the
 // others at the revisions after it. They read the heads, so deleteSet comes last.
@@ -44,10 +46,10 @@ CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o`
 )
 
 // deleteSet: the schema also deletes the objects' rows in owners, if any are left.
-const (
-	deleteSetSQLite   = `DELETE FROM objects WHERE id IN (SELECT value FROM json_each($1))`
-	deleteSetPostgres = `DELETE FROM objects WHERE id = ANY ($1::bigint[])`
-)
+var deleteSet = sqldb.WithLists(`DELETE FROM objects WHERE id IN LIST($1, bigint)`)
+
+// disownSet deletes the rows of owners of many objects.
+var disownSet = sqldb.WithLists(`DELETE FROM owners WHERE dependent IN LIST($1, bigint)`)
 
 // The statements that rewrite many objects at once on SQLite: insertChange,
 // touchObject or updateObject, and deleteOwners for many. logSet comes first: it
@@ -69,7 +71,6 @@ UPDATE objects SET revision = $2 + j.key, deletion_time = $3, grace_seconds = $4
     asked_body = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN revision ELSE asked_body END,
     asked_at = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN $2 + j.key ELSE asked_at END
 FROM json_each($1) j WHERE objects.id = j.value`
-	disownSetSQLite = `DELETE FROM owners WHERE dependent IN (SELECT value FROM json_each($1))`
 )
 
 // The statements that rewrite many objects at once on PostgreSQL: touchObject, updateObject,
@@ -95,8 +96,7 @@ INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previou
 SELECT r.revision, o.id, o.uid, o.kind, o.namespace, o.name, 2, r.previous, r.body
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, revision, previous, body)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = r.id OFFSET 0) AS o`
-	disownSetPostgres = `DELETE FROM owners WHERE dependent = ANY ($1::bigint[])`
-	ownSetPostgres    = `
+	ownSetPostgres = `
 INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[], $5::text[], $6::text[], $7::text[])`
 )

@@ -39,7 +39,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // failures. took is the time until other writers could continue.
 func (c *Collector) transactNow(ctx context.Context, fn func(tx *countingTx) error) (took time.Duration, err error) {
 	begin := time.Now()
-	tx, err := c.db.BeginAhead(ctx) // ahead: no push waits for its disk write
+	tx, err := c.db.Begin(ctx, sqldb.Ahead) // ahead: no push waits for its disk write
 	if err != nil {
 		return time.Since(begin), err
 	}

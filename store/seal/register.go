@@ -40,22 +40,25 @@ func (d *Database) lock(b *sqldb.Batch) {
 // Registered returns the names of the keys that are registered in a database. None:
 // nothing in it is sealed.
 func Registered(ctx context.Context, db *sqldb.DB) ([]string, error) {
-	var names []string
-	rows, err := db.Query(ctx, readSealKeys)
+	rows, err := readRegistered(ctx, db)
 	if err != nil {
 		return nil, fmt.Errorf("read the keys of the database: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		var name string
-		var check []byte
-		var sealing bool
-		if err := rows.Scan(&name, &check, &sealing); err != nil {
-			return nil, fmt.Errorf("read the keys of the database: %w", err)
-		}
-		names = append(names, name)
+	names := make([]string, len(rows))
+	for i := range rows {
+		names[i] = rows[i].name
 	}
-	return names, rows.Err()
+	return names, nil
+}
+
+func readRegistered(ctx context.Context, s sqldb.Sender) (rows []registered, err error) {
+	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var r registered
+		err := row.Scan(&r.name, &r.check, &r.sealing)
+		rows = append(rows, r)
+		return err
+	}, readSealKeys)
+	return rows, err
 }
 
 // registered is a row of seal_keys.
@@ -81,15 +84,12 @@ func (d *Database) Register(ctx context.Context, lost string) error {
 	}
 	return d.DB.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
-		var rows []registered
 		d.lock(&b)
-		b.Query(func(row sqldb.Row) error {
-			var r registered
-			err := row.Scan(&r.name, &r.check, &r.sealing)
-			rows = append(rows, r)
-			return err
-		}, readSealKeys)
 		if err := tx.Send(ctx, &b); err != nil {
+			return err
+		}
+		rows, err := readRegistered(ctx, tx)
+		if err != nil {
 			return err
 		}
 		known := map[string]bool{}
@@ -106,7 +106,7 @@ func (d *Database) Register(ctx context.Context, lost string) error {
 			}
 			known[r.name] = keys.Has(r.name)
 		}
-		b, err := registration(keys, known)
+		b, err = registration(keys, known)
 		if err != nil {
 			return err
 		}
@@ -179,14 +179,6 @@ func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r register
 		"or give that file with --encryption-provider-config, and start again. If the key is lost for good: docs/keys.md, \"The key is lost\"", bodies, r.name, keys.Source())}
 }
 
-func sealedKinds(ctx context.Context, tx *sqldb.Tx) ([]string, error) {
-	var kinds []string
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var kind string
-		err := row.Scan(&kind)
-		kinds = append(kinds, kind)
-		return err
-	}, readSealedKinds)
-	return kinds, tx.Send(ctx, &b)
+func sealedKinds(ctx context.Context, s sqldb.Sender) ([]string, error) {
+	return sqldb.Column[string](ctx, s, readSealedKinds)
 }

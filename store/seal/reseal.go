@@ -35,7 +35,7 @@ type resealing struct {
 }
 
 func (r *resealing) run(ctx context.Context) error {
-	kinds, err := r.kinds(ctx)
+	kinds, err := sealedKinds(ctx, r.DB)
 	if err != nil {
 		return err
 	}
@@ -61,14 +61,6 @@ func (r *resealing) report() {
 		r.Logger.Info("every sealed body is under the first key: other keys may leave the configuration",
 			"key", r.Keys.Names()[0], "sealed again", r.changed)
 	}
-}
-
-func (r *resealing) kinds(ctx context.Context) (kinds []string, err error) {
-	err = r.DB.Transact(ctx, func(tx *sqldb.Tx) error {
-		kinds, err = sealedKinds(ctx, tx)
-		return err
-	})
-	return kinds, err
 }
 
 func (r *resealing) kind(ctx context.Context, kind string) error {
