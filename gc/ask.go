@@ -27,7 +27,7 @@ type Admission interface {
 
 // A review runs in a transaction, and a webhook may take half a minute. So a delete
 // that a webhook may judge is not made by the review that finds it: the review puts
-// the object into a second queue, gc_admission_reviews, and goes on. The asker decides
+// the object into a second queue, gc_admission_reviews, and goes on. The admitter decides
 // again, asks outside every transaction, and deletes exactly the revision that was
 // admitted. docs/spec/admission.md has the races.
 
@@ -39,19 +39,19 @@ var askQueue = review.Queue{
 	Backoff: review.Backoff{Base: time.Second, Cap: time.Minute},
 }
 
-// askers is how many batches are asked about at once.
-const askers = 4
+// admitters is how many batches are asked about at once.
+const admitters = 4
 
-// asker reviews the objects whose delete must be admitted.
-type asker struct {
+// admitter reviews the objects whose delete must be admitted.
+type admitter struct {
 	c         *Collector
 	admission Admission // nil: every delete is admitted
 	engine    *review.Engine
 	gate      gate
 }
 
-func newAsker(c *Collector) (*asker, error) {
-	a := &asker{c: c, admission: c.opts.Admission, gate: gate{now: c.opts.Now}}
+func newAdmitter(c *Collector) (*admitter, error) {
+	a := &admitter{c: c, admission: c.opts.Admission, gate: gate{now: c.opts.Now}}
 	q := askQueue
 	q.Idle = c.opts.Poll
 	var err error
@@ -71,8 +71,8 @@ type deferral struct {
 // mustAsk reports whether the delete of an object waits for its admission. An object
 // that is DELETING was admitted when that began.
 func (s *session) mustAsk(o *item) bool {
-	return s.c.asker.admission != nil && !o.Deleting && s.admitted != version{o.UID, o.Revision} &&
-		s.c.asker.admission.SelectsDelete(o.Kind)
+	return s.c.admitter.admission != nil && !o.Deleting && s.admitted != version{o.UID, o.Revision} &&
+		s.c.admitter.admission.SelectsDelete(o.Kind)
 }
 
 // version names a revision of an object.
@@ -97,18 +97,18 @@ func (s *session) enqueueDeferred(ctx context.Context) error {
 	return s.tx.Send(ctx, &b)
 }
 
-// transact wakes the asker after a review that queued deletes for it.
+// transact wakes the admitter after a review that queued deletes for it.
 func (c *Collector) transact(ctx context.Context, fn func(tx *store.Tx) error) error {
 	err := c.store.Transact(ctx, fn)
 	if c.asked.Swap(false) {
-		c.asker.engine.Wake()
+		c.admitter.engine.Wake()
 	}
 	return err
 }
 
 // Review implements review.Reviewer. It decides again about each object; one that is
 // still garbage is asked about after the transaction.
-func (a *asker) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+func (a *admitter) Review(ctx context.Context, tx *store.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	verdicts := make([]review.Verdict, len(tasks))
 	s := a.c.session(tx, now)
 	for i, task := range tasks {
@@ -181,7 +181,7 @@ func (s *session) isEmptied(ctx context.Context, namespace string) (bool, error)
 // ask asks about a delete and, if it is admitted, makes it. The row is settled by the
 // next review, in the transaction that finds the object gone or no longer garbage: so
 // a review that finds it to be garbage meanwhile cannot be lost.
-func (a *asker) ask(ctx context.Context, o object.Object, d deferral) review.Verdict {
+func (a *admitter) ask(ctx context.Context, o object.Object, d deferral) review.Verdict {
 	if err := a.gate.enter(o.Kind); err != nil {
 		return review.Failed(err)
 	}

@@ -44,16 +44,16 @@ func (h *hook) AdmitDelete(_ context.Context, o object.Object, options metav1.De
 // hooked gives the world's collector a hook for things.
 func (w *world) hooked(answer func(object.Object) error) *hook {
 	h := &hook{selects: map[string]bool{things: true}, answer: answer}
-	w.gc.asker.admission = h
+	w.gc.admitter.admission = h
 	return h
 }
 
-// askTurn is one turn of the asker.
+// askTurn is one turn of the admitter.
 func (w *world) askTurn() review.Result {
 	w.Helper()
-	r, err := w.gc.asker.engine.RunOne(context.Background())
+	r, err := w.gc.admitter.engine.RunOne(context.Background())
 	if err != nil {
-		w.Fatalf("turn of the asker: %v", err)
+		w.Fatalf("turn of the admitter: %v", err)
 	}
 	return r
 }
@@ -66,7 +66,7 @@ func (w *world) settle() {
 			return
 		}
 	}
-	w.Fatal("the collector and the asker do not become idle")
+	w.Fatal("the collector and the admitter do not become idle")
 }
 
 // asks are the rows that wait for an admission: "b", or "b: error".
@@ -241,7 +241,7 @@ func TestAskedAboutARevision(t *testing.T) {
 	})
 }
 
-// TestGarbageAgainWhileAsked: the asker finds that an object is no longer garbage, and a
+// TestGarbageAgainWhileAsked: the admitter finds that an object is no longer garbage, and a
 // review finds that it is again before the row is settled. The delete is not lost.
 func TestGarbageAgainWhileAsked(t *testing.T) {
 	each(t, func(w *world) {
@@ -273,7 +273,7 @@ func TestKillBetweenAskAndDelete(t *testing.T) {
 		w.add("b", owned("a"))
 		w.delete("a", background)
 		w.drain()
-		_, _ = w.gc.asker.engine.RunOne(ctx) // ends with the context
+		_, _ = w.gc.admitter.engine.RunOne(ctx) // ends with the context
 		w.want("b<a")
 		w.wantAsks("b")
 		h.answer = nil
@@ -296,7 +296,7 @@ func TestHookThatIsDown(t *testing.T) {
 			}
 			return nil
 		}
-		w.gc.asker.admission = h
+		w.gc.admitter.admission = h
 		w.add("a")
 		for i := range 30 {
 			w.add(fmt.Sprintf("b-%d", i), owned("a"))

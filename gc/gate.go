@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// gate keeps a webhook that does not work from taking the askers' time: after a
-// failure the kind is not asked about for a while, and then by one asker.
+// gate keeps a webhook that does not work from taking the admitters' time: after a
+// failure the kind is not asked about for a while, and then by one admitter.
 type gate struct {
 	now  func() time.Time
 	mu   sync.Mutex

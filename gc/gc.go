@@ -59,14 +59,14 @@ const DefaultOrphanWait = 10 * time.Second
 
 // Collector reviews what deletions may have made garbage.
 type Collector struct {
-	db     *sqldb.DB
-	store  *store.Store
-	kinds  *kind.Registry
-	engine *review.Engine
-	opts   Options
-	pace   pace
-	asker  *asker
-	asked  atomic.Bool // a review has queued deletes for the asker
+	db       *sqldb.DB
+	store    *store.Store
+	kinds    *kind.Registry
+	engine   *review.Engine
+	opts     Options
+	pace     pace
+	admitter *admitter
+	asked    atomic.Bool // a review has queued deletes for the admitter
 
 	mu       sync.Mutex
 	paused   bool      // guarded by mu
@@ -111,7 +111,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 	if err != nil {
 		return nil, err
 	}
-	if c.asker, err = newAsker(c); err != nil {
+	if c.admitter, err = newAdmitter(c); err != nil {
 		return nil, err
 	}
 	st.OnChange(c.wakeOnChange)
@@ -122,8 +122,8 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Colle
 // is added.
 func (c *Collector) Run(ctx context.Context) error {
 	tasks := []task.Task{{Name: "collector", Run: c.engine.Run}, task.Loop("collector-scan", c.scanWhenDue)}
-	for range askers {
-		tasks = append(tasks, task.Task{Name: "collector-admission", Run: c.asker.engine.Run})
+	for range admitters {
+		tasks = append(tasks, task.Task{Name: "collector-admission", Run: c.admitter.engine.Run})
 	}
 	return task.Run(ctx, c.opts.Logger, tasks...)
 }
@@ -181,7 +181,7 @@ func (c *Collector) RunOne(ctx context.Context) (review.Result, error) { return 
 
 // Engines show the queues, for metrics and reports.
 func (c *Collector) Engines() []*review.Engine {
-	return []*review.Engine{c.engine, c.asker.engine}
+	return []*review.Engine{c.engine, c.admitter.engine}
 }
 
 var (

@@ -181,7 +181,7 @@ func (s *session) absent(ctx context.Context, uid string) (review.Verdict, error
 }
 
 // provesRemoval reports whether the review of a removed owner stays in the queue, because of
-// deletes that were deferred since: it proves the removal to the asker.
+// deletes that were deferred since: it proves the removal to the admitter.
 func (s *session) provesRemoval(since int) bool {
 	return slices.ContainsFunc(s.deferred[since:], func(d deferral) bool { return d.unserved })
 }

@@ -55,7 +55,7 @@ func (c *Collector) Status(ctx context.Context) (Status, error) {
 		oldest := stats.Oldest.UTC()
 		s.Oldest = &oldest
 	}
-	asks, err := c.asker.engine.Stats(ctx)
+	asks, err := c.admitter.engine.Stats(ctx)
 	if err != nil {
 		return Status{}, err
 	}

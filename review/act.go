@@ -27,7 +27,7 @@ func (e *Engine) process(ctx context.Context, c batch, r *Result) error {
 		return ctx.Err() // not a failure of the tasks
 	case len(c.tasks) == 1:
 		item := reviewed{c.tasks[0], Failed(err)}
-		return e.settleApart(ctx, c.token, []reviewed{item}, r)
+		return e.settleAlone(ctx, c.token, []reviewed{item}, r)
 	}
 	half := len(c.tasks) / 2
 	if err := e.process(ctx, batch{c.token, c.tasks[:half]}, r); err != nil {

@@ -29,7 +29,7 @@ func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed,
 	// Effects that ran are recorded even if ctx has ended.
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.queue.Lease)
 	defer cancel()
-	if err := e.settleApart(settling, token, ended, r); err != nil {
+	if err := e.settleAlone(settling, token, ended, r); err != nil {
 		return err
 	}
 	return ctx.Err()

@@ -69,8 +69,8 @@ func (e *Engine) lock(b *sqldb.Batch, token string, items []reviewed) {
 	b.Exec(e.sql.lock, keys, token)
 }
 
-// settleApart settles in a transaction of its own.
-func (e *Engine) settleApart(ctx context.Context, token string, items []reviewed, r *Result) error {
+// settleAlone settles in a transaction of its own.
+func (e *Engine) settleAlone(ctx context.Context, token string, items []reviewed, r *Result) error {
 	if len(items) == 0 {
 		return nil
 	}
