@@ -46,7 +46,7 @@ func (c *Collector) Paused(ctx context.Context) (bool, error) {
 	if recent {
 		return paused, nil
 	}
-	paused, _, err := c.readPaused(ctx)
+	paused, _, err := ReadPaused(ctx, c.store.Reader())
 	if err != nil {
 		return false, err
 	}
@@ -54,10 +54,6 @@ func (c *Collector) Paused(ctx context.Context) (bool, error) {
 	c.paused, c.pausedAt = paused, time.Now()
 	c.mu.Unlock()
 	return paused, nil
-}
-
-func (c *Collector) readPaused(ctx context.Context) (paused bool, reason string, err error) {
-	return ReadPaused(ctx, c.store.Reader())
 }
 
 // ReadPaused reads the switch, and why the collector is paused.

@@ -43,7 +43,7 @@ type Failure struct {
 func (c *Collector) Status(ctx context.Context) (Status, error) {
 	var s Status
 	var err error
-	if s.Paused, s.Reason, err = c.readPaused(ctx); err != nil {
+	if s.Paused, s.Reason, err = ReadPaused(ctx, c.store.Reader()); err != nil {
 		return Status{}, err
 	}
 	stats, err := c.engine.Stats(ctx)

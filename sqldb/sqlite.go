@@ -23,8 +23,6 @@ const (
 	sqliteReaders = 8
 	// sqliteBusy is how long a statement waits for another process that writes.
 	sqliteBusy = 10 * time.Second
-	// sqliteBusyCode is SQLITE_BUSY.
-	sqliteBusyCode = 5
 )
 
 // writerPragmas are in order: auto_vacuum only takes effect before the first
@@ -100,9 +98,7 @@ func pingSQLite(ctx context.Context, pool *sql.DB) error {
 	deadline := time.Now().Add(sqliteBusy)
 	for {
 		err := pool.PingContext(ctx)
-		var coded interface{ Code() int }
-		busy := errors.As(err, &coded) && coded.Code()&0xff == sqliteBusyCode
-		if !busy || time.Now().After(deadline) {
+		if _, code := codes(err); code != sqliteBusyCode || time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(20 * time.Millisecond)

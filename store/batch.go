@@ -126,11 +126,10 @@ func (s *Store) writeBatch(ctx context.Context, ops []*operation) error {
 // statement sees what was committed before the statement began, so the statements after the lock see every commit
 // that the lock waited for.
 func (t *Tx) prepare(ctx context.Context, limits Limits, v *view, ops []*operation) error {
-	var b sqldb.Batch
-	if v.queueLoads(&b, t.engine, t.keys) {
-		seal.QueryKey(&b, &t.sealing)
+	if v.queueLoads(&t.flushed, t.engine, t.keys) {
+		seal.QueryKey(&t.flushed, &t.sealing)
 	}
-	if err := t.sendAll(ctx, &b); err != nil {
+	if err := t.sendAll(ctx, &sqldb.Batch{}); err != nil {
 		return fmt.Errorf("load objects: %w", err)
 	}
 	if uids := parentsOf(v, ops); len(uids) > 0 {

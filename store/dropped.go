@@ -56,24 +56,17 @@ SELECT dependent_uid, owner_uid, reference, known FROM dropped_references WHERE 
 // AnyDropped reports which of some uids are named in a dropped reference, as its owner or
 // as its dependent.
 func (r *Reader) AnyDropped(ctx context.Context, uids []types.UID) (map[types.UID]bool, error) {
-	named := map[types.UID]bool{}
-	err := r.rows(ctx, func(row sqldb.Row) error {
-		var uid string
-		err := row.Scan(&uid)
-		named[types.UID(uid)] = true
-		return err
-	}, r.pick(droppedUIDsSQLite, droppedUIDsPostgres), sqldb.List(r.engine, uids))
+	found, err := sqldb.Column[types.UID](ctx, r, droppedUIDs[r.engine], sqldb.List(r.engine, uids))
+	named := make(map[types.UID]bool, len(found))
+	for _, uid := range found {
+		named[uid] = true
+	}
 	return named, err
 }
 
-const (
-	droppedUIDsSQLite = `
-SELECT j.value FROM json_each($1) j WHERE EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = j.value)
-    OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.value)`
-	droppedUIDsPostgres = `
-SELECT j.uid FROM unnest($1::text[]) AS j (uid) WHERE EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = j.uid)
-    OR EXISTS (SELECT 1 FROM dropped_references d WHERE d.dependent_uid = j.uid)`
-)
+var droppedUIDs = sqldb.WithLists(`
+SELECT owner_uid FROM dropped_references WHERE owner_uid IN LIST($1, text)
+UNION SELECT dependent_uid FROM dropped_references WHERE dependent_uid IN LIST($1, text)`)
 
 // SettleDropped deletes a reference.
 func (t *Tx) SettleDropped(d *Dropped) {

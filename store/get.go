@@ -41,18 +41,6 @@ func (s *Store) recent(key object.Key) (o object.Object, known bool) {
 	return object.Object{Key: key, UID: types.UID(h.uid), Revision: h.revision, Body: body}, body != nil
 }
 
-// KeyOf reads the key of the object with a uid, if it exists.
-func (s *Store) KeyOf(ctx context.Context, uid types.UID) (key object.Key, found bool, err error) {
-	found, err = s.db.Row(ctx, keyOf, []any{string(uid)}, &key.Kind, &key.Namespace, &key.Name)
-	if err != nil {
-		return key, false, fmt.Errorf("find object %s: %w", uid, err)
-	}
-	return key, found, nil
-}
-
-// keyOf uses the unique index on uid.
-const keyOf = `SELECT kind, namespace, name FROM objects WHERE uid = $1`
-
 // read reads the head from the database, and the body if it is not cached.
 func (s *Store) read(ctx context.Context, key object.Key) (object.Object, error) {
 	epoch := s.heads.now()

@@ -193,7 +193,7 @@ func TestPlans(t *testing.T) {
 		"touchObject": touchObject, "updateObject": updateObject, "deleteObject": deleteObject, "hasDependents": hasDependents,
 		"insertArchived": insertArchived, "archiveSet": archiveSetSQLite, "burySet": burySetSQLite, "deleteSet": deleteSet[sqldb.SQLite],
 		"archivedByUID": archivedByUID, "archivedAll": archivedAllSQLite, "lastRemoval": lastRemoval, "listNamed": listNamed, "listNamedIn": listNamedIn, "wholeCascade": wholeCascade,
-		"restoredSince": restoredSince, "droppedUIDs": droppedUIDsSQLite, "droppedFor": droppedFor, "listHeads": listHeads,
+		"restoredSince": restoredSince, "droppedUIDs": droppedUIDs[sqldb.SQLite], "droppedFor": droppedFor, "listHeads": listHeads,
 		"dependentsAfter": dependentsAfter, "heads": headsOf[sqldb.SQLite], "removed": removed[sqldb.SQLite], "cascadeArchived": cascadeArchived,
 		"holdCascade": holdCascade, "holdCascades": holdCascades[sqldb.SQLite],
 	} {

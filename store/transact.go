@@ -67,11 +67,10 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 		}
 		defer t.tx.Rollback() // does nothing after a commit
 		t.writes.keepExpiries = true
-		var b sqldb.Batch
 		if t.keys != nil {
-			seal.QueryKey(&b, &t.sealing)
+			seal.QueryKey(&t.flushed, &t.sealing)
 		}
-		if err = t.sendAll(ctx, &b); err == nil {
+		if err = t.sendAll(ctx, &sqldb.Batch{}); err == nil {
 			err = t.beginLimits(ctx, s.limits)
 		}
 		if err != nil {
@@ -92,15 +91,14 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 
 // finish sets the revision, commits, and publishes the events. After a sqldb.RefusedError nothing was committed.
 func (s *Store) finish(ctx context.Context, t *Tx) error {
-	var b sqldb.Batch
 	if len(t.effects) > 0 {
-		b.Exec(setRevision, t.revision, t.writes.archived)
-		queueLimits(&b, t.limits, t.revision)
+		t.flushed.Exec(setRevision, t.revision, t.writes.archived)
+		queueLimits(&t.flushed, t.limits, t.revision)
 		if t.engine == sqldb.Postgres {
-			b.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
+			t.flushed.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
 		}
 	}
-	if err := t.tx.SendAndCommit(ctx, t.withFlushed(&b)); err != nil {
+	if err := t.tx.SendAndCommit(ctx, &t.flushed); err != nil {
 		if refused := new(sqldb.RefusedError); errors.As(err, &refused) {
 			return err
 		}
@@ -183,7 +181,11 @@ func (t *Tx) Flush() error {
 	if t.unsealed != nil {
 		return t.unsealed
 	}
-	t.flushed.Add(&t.writes.queued)
+	if t.flushed.Len() == 0 {
+		t.flushed = t.writes.queued
+	} else {
+		t.flushed.Add(&t.writes.queued)
+	}
 	t.writes.queued = sqldb.Batch{}
 	return nil
 }

@@ -93,11 +93,12 @@ func load(text []byte) *kind.Version {
 
 // at finds the object with a uid, or returns nil.
 func (a *API) at(ctx context.Context, v *kind.Version, uid string) (*object.Object, error) {
-	key, found, err := a.store.KeyOf(ctx, types.UID(uid))
-	if err != nil || !found || key.Kind != v.Kind.Storage {
+	heads, err := a.store.Reader().Heads(ctx, []types.UID{types.UID(uid)})
+	head, found := heads[types.UID(uid)]
+	if err != nil || !found || head.Kind != v.Kind.Storage {
 		return nil, err
 	}
-	o, err := a.store.Get(ctx, key)
+	o, err := a.store.Get(ctx, head.Key)
 	if object.Is(err, object.NotFound) || err == nil && string(o.UID) != uid {
 		return nil, nil
 	}
