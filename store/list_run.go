@@ -97,10 +97,9 @@ func (l *Listing) readHeads(ctx context.Context, s *Snapshot, length int, past b
 		statement = listHead
 	}
 	return sqldb.Each(ctx, s, func(row sqldb.Row) error {
-		o := object.Object{Key: object.Key{Kind: l.request.Kind}}
-		err := row.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision)
-		l.run = append(l.run, o)
-		return err
+		l.run = append(l.run, object.Object{Key: object.Key{Kind: l.request.Kind}})
+		o := &l.run[len(l.run)-1]
+		return row.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision)
 	}, statement, append(args, int64(length))...)
 }
 
@@ -143,9 +142,9 @@ func (l *Listing) fill(ctx context.Context, s *Snapshot, run []object.Object) er
 		return nil
 	}
 	found := make(map[int64][]byte, len(missing))
+	var revision int64
+	var body []byte
 	err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
-		var revision int64
-		var body []byte
 		err := row.Scan(&revision, &body)
 		found[revision] = body
 		return err
