@@ -302,6 +302,11 @@ func TestServedAndRemoved(t *testing.T) {
 				w.Errorf("%s: %q, %v", apiVersion, got, err)
 			}
 		}
+		// A definition that exists again is one kind, not two of a name.
+		w.kinds.Put(&kind.Kind{Group: "example.com", Name: "Widget", Plural: "widgets", Singular: "widget", Storage: "widgets.example.com"})
+		if got, err := w.archive.storageOf(w.Context(), kind.ServerClient(), w.names(), v1.ObjectName{APIVersion: "example.com/v1", Kind: "widget"}); got != "widgets.example.com" || err != nil {
+			w.Errorf("defined again: %q, %v", got, err)
+		}
 	})
 }
 

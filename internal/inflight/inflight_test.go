@@ -211,3 +211,70 @@ func TestAdmit(t *testing.T) {
 		t.Errorf("the unread answer ended with %v", err)
 	}
 }
+
+// TestServe: a handler runs with a slot, gives it back while it waits for a body or sends a file, and is cut off if its
+// client sends nothing while memory is short. Without a slot it does not run.
+func TestServe(t *testing.T) {
+	l := New(1)
+	l.maxBytes, l.patience = 1<<20, time.Millisecond
+	body, calls := newClient(), 0
+	req := httptest.NewRequest("PUT", "/", body).WithContext(t.Context())
+	served := l.Serve("jane", body, req, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		calls++
+		if !l.Full() || l.Serve("jane", w, req, http.NotFoundHandler()) {
+			t.Error("two requests have one slot")
+		}
+		r := w.(*Request)
+		r.Hold(2 << 20)
+		if _, err := io.ReadAll(req.Body); !errors.Is(err, errCutOff) {
+			t.Errorf("a client that sends nothing: %v", err)
+		}
+		if !l.Full() {
+			t.Error("a handler goes on without a slot")
+		}
+		free := false
+		if n, err := r.ReadFrom(readerFunc(func([]byte) (int, error) { free = !l.Full(); return 0, io.EOF })); n != 0 || err != nil || !free {
+			t.Errorf("sends a file: %d, %v, without a slot %v", n, err, free)
+		}
+		if r.Unwrap() != http.ResponseWriter(body) {
+			t.Error("the writer behind it is another")
+		}
+	}))
+	if !served || calls != 1 || l.Serving() != 0 || l.held != 0 || len(l.clients) != 0 {
+		t.Errorf("served %v, %d times; %d slots, %d bytes and %v are left", served, calls, l.Serving(), l.held, l.clients)
+	}
+	if New(0).Full() || cap(New(0).slots) != DefaultRequests {
+		t.Error("the default is not used")
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestAnswers: an answer of another server is read up to its limit, which may grow with the request.
+func TestAnswers(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 100)) }))
+	defer web.Close()
+	for _, test := range []struct {
+		most, times int64
+		sent        string
+		ok          bool
+	}{{100, 0, "", true}, {99, 0, "", false}, {0, 10, "0123456789", true}, {0, 10, "012345678", false}, {99, 10, "0", true}} {
+		req, err := http.NewRequest("POST", web.URL, strings.NewReader(test.sent))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := (&http.Client{Transport: Answers{http.DefaultTransport, test.most, test.times}}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(answer.Body); (err == nil) != test.ok || test.ok && len(got) != 100 {
+			t.Errorf("%+v: %d bytes, %v", test, len(got), err)
+		}
+		_ = answer.Body.Close()
+	}
+	if _, err := (Answers{http.DefaultTransport, 1, 1}).RoundTrip(&http.Request{}); err == nil {
+		t.Error("a request that cannot be sent has an answer")
+	}
+}
