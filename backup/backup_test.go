@@ -229,6 +229,29 @@ func TestIncremental(t *testing.T) {
 		t.Errorf("the database has %d records of backups", n)
 	}
 	target := w.openTarget()
+	both, err := target.List(t.Context())
+	if err != nil || len(both) != 2 {
+		t.Fatal(both, err)
+	}
+	for _, m := range both {
+		if found, err := target.Find(t.Context(), m.ID); err != nil || found.ID != m.ID {
+			t.Errorf("looked for %s, found %s: %v", m.ID, found.ID, err)
+		}
+	}
+	if m, err := target.Find(t.Context(), "none"); err == nil || !strings.Contains(err.Error(), "has no backup none") {
+		t.Errorf("found %s: %v", m.ID, err)
+	}
+	newer := both[1]
+	newer.ID, newer.Format = "20990101T000000Z-aaaaaaaa", format+1
+	if err := target.put(t.Context(), newer); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := target.Find(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "a newer version made it") {
+		t.Errorf("a backup of a newer version: %s, %v", m.ID, err)
+	}
+	if err := target.store.RemoveDocument(t.Context(), newer.ID+manifestSuffix); err != nil {
+		t.Fatal(err)
+	}
 	removed, err := target.Prune(t.Context(), 1)
 	if err != nil || len(removed) != 1 {
 		t.Fatalf("pruned %v: %v", removed, err)

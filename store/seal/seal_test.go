@@ -168,6 +168,9 @@ func TestCreateAndLoad(t *testing.T) {
 	if err != nil || !loaded.Matches(made.Names()[0], check) || !loaded.Seals("secrets") || loaded.Seals("configmaps") {
 		t.Errorf("what was loaded is not what was made: %v", err)
 	}
+	if loaded.Source() != path || strings.Join(parse(t, config("secrets, b, a, b", "k")).Kinds(), " ") != "a b secrets" {
+		t.Errorf("the keys come from %s", loaded.Source())
+	}
 	if _, err := Create(path); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second key replaced the first: %v", err)
 	}
