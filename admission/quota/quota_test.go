@@ -163,3 +163,43 @@ func TestLostPod(t *testing.T) {
 		}
 	})
 }
+
+// TestExisting: what was there before a quota counts, of each kind that is measured; a quota with other limits counts again, and
+// leaves what the others have counted. What a controller reports is never refused, and what cannot be measured is.
+func TestExisting(t *testing.T) {
+	each(t, func(w *world) {
+		claim := func(size, status string) string {
+			return fmt.Sprintf(`,"spec":{"resources":{"requests":{"storage":%q}}},"status":{"phase":%q}`, size, status)
+		}
+		w.must("pods", "a", pod)
+		w.must("services", "a", `,"spec":{"type":"NodePort","ports":[{"port":1},{"port":2}]}`)
+		w.must("persistentvolumeclaims", "a", claim("5Gi", "Pending"))
+		w.quota("q", `{"hard":{"requests.cpu":"1","services.nodeports":"2","requests.storage":"6Gi"}}`)
+		w.quota("r", `{"hard":{"pods":"2"}}`)
+		w.must("pods", "b", pod)
+		const cpu = "exceeded quota: q, requested: requests.cpu=500m, used: requests.cpu=1, limited: requests.cpu=1"
+		w.refused(w.create("pods", "c", pod), cpu)
+		w.refused(w.create("services", "b", `,"spec":{"type":"NodePort","ports":[{"port":1}]}`),
+			"exceeded quota: q, requested: services.nodeports=1, used: services.nodeports=2, limited: services.nodeports=2")
+		w.refused(w.create("persistentvolumeclaims", "b", claim("2Gi", "Pending")), "exceeded quota: q, requested: requests.storage=2Gi, used: requests.storage=5Gi, limited: requests.storage=6Gi")
+		w.quota("s", `{"hard":{"configmaps":"1"}}`) // all quotas are read again
+		w.refused(w.create("pods", "c", pod), cpu)
+		if err := w.replace("resourcequotas", "q", `,"spec":{"hard":{"requests.cpu":"2","requests.storage":"1Gi"}}`); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.replace("persistentvolumeclaims", "a", claim("5Gi", "Bound")); err != nil {
+			t.Errorf("a controller may not report: %v", err)
+		}
+		w.refused(w.create("pods", "c", pod), "exceeded quota: r, requested: pods=1, used: pods=2, limited: pods=2")
+		if err := w.replace("resourcequotas", "r", `,"spec":{"hard":{"pods":"3"}}`); err != nil {
+			t.Fatal(err)
+		}
+		w.must("pods", "c", pod)
+		if err := w.create("pods", "odd", `,"spec":3`); !object.Is(err, object.BadRequest) {
+			t.Errorf("a pod that cannot be measured: %v", err)
+		}
+		if got := w.status("q") + w.status("r"); got != "map[requests.cpu:1500m requests.storage:5Gi]map[pods:3]" {
+			t.Error(got)
+		}
+	})
+}
