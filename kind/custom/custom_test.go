@@ -218,6 +218,14 @@ func TestStore(t *testing.T) {
 			if u.GroupVersionKind() != tt.read.GVK || u.GetResourceVersion() != "42" || u.GetName() != "w" {
 				t.Errorf("head = %v %v %v", u.GroupVersionKind(), u.GetResourceVersion(), u.GetName())
 			}
+			marked, err := object.WithVersion([]byte(tt.body), "v1") // as a replica writes that converts by a webhook already
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := tt.read.Decode(marked, "42")
+			if diff := cmp.Diff(obj, again); diff != "" || err != nil {
+				t.Errorf("with a mark of its version: %v (-without +with):\n%s", err, diff)
+			}
 		})
 	}
 }
