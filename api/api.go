@@ -32,6 +32,7 @@ import (
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/api/bodycost"
 	"github.com/exeunt/exeunt/api/discovery"
+	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind"
@@ -52,9 +53,9 @@ type Config struct {
 	Admission Admission     // webhooks and policies, if it is set
 	Audit     *auditlog.Log // records requests, if it is set
 	Logger    *slog.Logger
-	Version   string           // version of this program, for /version
-	Checks    func() []Check   // of /readyz, besides ping and shutdown; nil: none
-	Now       func() time.Time // nil: time.Now
+	Version   string                // version of this program, for /version
+	Checks    func() []health.Check // of /readyz, besides ping and shutdown; nil: none
+	Now       func() time.Time      // nil: time.Now
 
 	// SlowRequest is the time after which a request, except a watch, is logged with its
 	// steps. 0: none is.
@@ -108,8 +109,8 @@ type API struct {
 	admit   Admission
 	log     *slog.Logger
 	version string
-	checks  func() []Check
-	probes  probeLog
+	checks  func() []health.Check
+	probes  health.Log
 	now     func() time.Time
 
 	limits       atomic.Pointer[Limits]

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/store"
 )
@@ -114,8 +115,8 @@ func TestProbes(t *testing.T) {
 			t.Errorf("GET %s answered %q", path, r.body)
 		}
 	}
-	w.api.checks = func() []Check {
-		return []Check{{"database", func(context.Context) error { return errors.New("the password is hunter2") }}}
+	w.api.checks = func() []health.Check {
+		return []health.Check{{Name: "database", Run: func(context.Context) error { return errors.New("the password is hunter2") }}}
 	}
 	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
 		if r := w.want(want, "GET", path, ""); strings.Contains(r.body, "hunter2") {

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/api/health"
 )
 
 // TestProbeLog: the log has the changes of a check, and not each probe. Failures before a
@@ -14,7 +16,7 @@ func TestProbeLog(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	var p probeLog
+	var p health.Log
 	down, slow := errors.New("down"), errors.New("slow")
 	for _, step := range []struct {
 		check string
@@ -27,7 +29,7 @@ func TestProbeLog(t *testing.T) {
 		{"shutdown", nil, ""}, {"shutdown", down, ""},
 	} {
 		out.Reset()
-		p.note(log, step.check, step.err)
+		p.Note(log, step.check, step.err, step.check == shutdownCheck)
 		if got := out.String(); !strings.Contains(got, step.want) || step.want == "" && got != "" {
 			t.Errorf("%s, %v: the log is %q, want %q", step.check, step.err, got, step.want)
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/exeunt/exeunt/access/accesstest"
+	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -85,8 +86,8 @@ func newReplica(t testing.TB, options store.Options) *world {
 	w := &world{t, New(Config{
 		Store: st, Kinds: kinds, Access: accesstest.Door(), OpenAPI: openapi.New(kinds, "test"),
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
-		Checks: func() []Check {
-			return []Check{{"database", st.Ping}, {"admission", func(context.Context) error { return nil }}}
+		Checks: func() []health.Check {
+			return []health.Check{{Name: "database", Run: st.Ping}, {Name: "admission", Run: func(context.Context) error { return nil }}}
 		},
 	}), stop}
 	t.Cleanup(func() { w.api.Close(context.Background()) })

@@ -15,6 +15,7 @@ import (
 	"github.com/exeunt/exeunt/admission/quota"
 	"github.com/exeunt/exeunt/admission/service"
 	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/api/openapi"
 	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/broker/mesh"
@@ -90,10 +91,10 @@ func (s *server) close() error {
 }
 
 // checks are those of /readyz.
-func (s *server) checks() (all []api.Check) {
+func (s *server) checks() (all []health.Check) {
 	for _, p := range s.parts {
 		if p.check != nil {
-			all = append(all, api.Check{Name: p.name, Run: p.check})
+			all = append(all, health.Check{Name: p.name, Run: p.check})
 		}
 	}
 	return all

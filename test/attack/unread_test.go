@@ -109,8 +109,7 @@ func awaitCutOff(t testing.TB, conns []net.Conn, limit time.Duration) {
 	t.Logf("cut off after %v", time.Since(start).Round(100*time.Millisecond))
 }
 
-// TestUnreadAnswers opens watches and lists, eight of each kind at a time, whose clients
-// never read. The server serves all other clients meanwhile, and cuts off a client that
+// TestUnreadAnswers opens watches and lists, eight of each kind, whose clients never read. The server serves all other clients meanwhile, and cuts off a client that
 // has read nothing for the stall timeout.
 func TestUnreadAnswers(t *testing.T) {
 	t.Parallel()
@@ -134,20 +133,23 @@ func TestUnreadAnswers(t *testing.T) {
 		{"JSON watch by HTTP/2", func(t *testing.T) net.Conn { return a.stream(t, unreadWatch, openWindow).conn }},
 		{"JSON list by HTTP/2", func(t *testing.T) net.Conn { return a.stream(t, unreadList, openWindow).conn }},
 	}
-	for _, attack := range attacks {
-		t.Run(attack.name, func(t *testing.T) {
-			p := a.probe(t)
-			var conns []net.Conn
-			for range 8 {
-				conns = append(conns, attack.client(t))
-			}
-			a.create(t, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q}}`,
-				"during-"+strings.NewReplacer(" ", "-", "/", "").Replace(strings.ToLower(attack.name))))
-			// The library's handlers decode and encode all 40 MB before they write.
-			awaitCutOff(t, conns, stall+4*harness.Patience)
-			p.end()
-		})
+	// All at once: each waits for the same timeout.
+	p := a.probe(t)
+	all := make([][]net.Conn, len(attacks))
+	for i, attack := range attacks {
+		for range 8 {
+			all[i] = append(all[i], attack.client(t))
+		}
+		a.create(t, configMaps, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"during-%d"}}`, i))
+		if held(t, all[i]) == 0 && !begun(all[i]) {
+			t.Errorf("%s: the server has none of the connections, and answered none", attack.name)
+		}
 	}
+	for i, attack := range attacks {
+		// The library's handlers decode and encode all 40 MB before they write.
+		t.Run(attack.name, func(t *testing.T) { awaitCutOff(t, all[i], stall+4*harness.Patience) })
+	}
+	p.end()
 	t.Run("HTTP/2 streams without a window", func(t *testing.T) {
 		p := a.probe(t)
 		var reset []<-chan error
