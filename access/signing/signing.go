@@ -90,28 +90,30 @@ func (s *Signer) follow(ctx context.Context, from int64) error {
 	return err
 }
 
-// Sweep handles all requests, and removes those that are old.
+// Sweep handles all requests, and removes those that are old. One that cannot be handled does not hold up the others.
 func (s *Signer) Sweep(ctx context.Context) error {
 	listing, err := s.Writer.Store.List(ctx, store.ListRequest{Kind: builtin.SigningRequests})
 	if err != nil {
 		return err
 	}
-	for listing.Next() {
+	var errs []error
+	for listing.Next() && ctx.Err() == nil {
 		o := listing.Object()
 		r, err := decode(o.Body, o.ResourceVersion())
-		if err != nil {
-			return err
-		}
-		if !isOld(r, s.Now()) {
+		switch {
+		case err != nil:
+		case !isOld(r, s.Now()):
 			err = s.sign(ctx, r)
-		} else if err = s.remove(ctx, r); err == nil {
-			s.Logger.Info("removed an old certificate request", "name", r.Name, "requestor", r.Spec.Username)
+		default:
+			if err = s.remove(ctx, r); err == nil {
+				s.Logger.Info("removed an old certificate request", "name", r.Name, "requestor", r.Spec.Username)
+			}
 		}
 		if err := tolerable(err); err != nil {
-			return err
+			errs = append(errs, fmt.Errorf("certificate request %s: %w", o.Name, err))
 		}
 	}
-	return listing.Err()
+	return errors.Join(append(errs, listing.Err())...)
 }
 
 // remove deletes a request that has not changed since it was read.

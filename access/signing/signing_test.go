@@ -202,6 +202,9 @@ func TestRun(t *testing.T) {
 			}
 			next := old.DeepCopyObject().(*certificatesv1.CertificateSigningRequest)
 			next.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x", LastUpdateTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
+			if name == "a-broken" {
+				next.Status.Conditions[0].LastTransitionTime = metav1.Time{} // no status can be written to it
+			}
 			v, _ := w.Kinds.Snapshot().Lookup(Requests)
 			body, err := v.Encode(next)
 			if err == nil {
@@ -215,6 +218,7 @@ func TestRun(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		ask("a-broken", pkix.Name{CommonName: "jane"}, client, nil) // it comes first, and must not hold up the others
 		for i, row := range rows {
 			ask(row.name, row.subject, row.usages, row.seconds)
 			if i == 0 { // the others come while it runs
