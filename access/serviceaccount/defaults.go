@@ -2,6 +2,7 @@ package serviceaccount
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -46,18 +47,26 @@ type Defaults struct {
 	// Retired are authorities that are no longer trusted, PEM. Their copies are removed.
 	Retired []byte
 	Logger  *slog.Logger
+	// Retry is the pause before a namespace is tried again that a quota keeps incomplete. Default one minute.
+	Retry time.Duration
+
+	refused chan struct{} // has a value if a quota refused an object; made by Run
 }
+
+// errRefused ends follow, so that all namespaces are looked at again.
+var errRefused = errors.New("a quota refused an object")
 
 // Run works until the context ends. The watches begin at a revision before the first
 // look at all namespaces, so that one of them sees every change.
 func (d *Defaults) Run(ctx context.Context) error {
+	d.refused = make(chan struct{}, 1)
 	for ctx.Err() == nil {
 		from := d.Writer.Store.Revision()
 		err := d.ensureAll(ctx)
 		if err == nil {
 			err = d.follow(ctx, from)
 		}
-		if ctx.Err() != nil || object.Is(err, object.Expired) {
+		if ctx.Err() != nil || object.Is(err, object.Expired) || errors.Is(err, errRefused) {
 			continue
 		}
 		d.Logger.Warn("default service accounts could not be created; the next try is in a second", "error", err)
@@ -79,7 +88,7 @@ func (d *Defaults) ensureAll(ctx context.Context) error {
 	group.SetLimit(ensurers)
 	for listing.Next() && ctx.Err() == nil {
 		name := listing.Object().Name
-		group.Go(task.Catch(func() error { return d.ensure(ctx, name) }))
+		group.Go(task.Catch(func() error { return d.complete(ctx, name) }))
 	}
 	return errors.Join(group.Wait(), listing.Err())
 }
@@ -87,7 +96,7 @@ func (d *Defaults) ensureAll(ctx context.Context) error {
 // Ensure completes namespaces, before Run.
 func (d *Defaults) Ensure(ctx context.Context, namespaces ...string) error {
 	for _, namespace := range namespaces {
-		if err := d.ensure(ctx, namespace); err != nil {
+		if err := d.complete(ctx, namespace); err != nil {
 			return fmt.Errorf("complete namespace %s: %w", namespace, err)
 		}
 	}
@@ -114,6 +123,19 @@ func (d *Defaults) follow(ctx context.Context, from int64) error {
 			return err
 		}))
 	}
+	group.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.refused:
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(cmp.Or(d.Retry, time.Minute)):
+			return errRefused
+		}
+	})
 	return group.Wait()
 }
 
@@ -133,9 +155,24 @@ func (d *Defaults) react(ctx context.Context, events []*store.Event) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ensurers)
 	for namespace := range incomplete {
-		group.Go(task.Catch(func() error { return d.ensure(ctx, namespace) }))
+		group.Go(task.Catch(func() error { return d.complete(ctx, namespace) }))
 	}
 	return group.Wait()
+}
+
+// complete is ensure, except that a quota which refuses an object holds up no other namespace: it is tried again
+// later.
+func (d *Defaults) complete(ctx context.Context, namespace string) error {
+	err := d.ensure(ctx, namespace)
+	if !object.Is(err, object.Forbidden) {
+		return err
+	}
+	d.Logger.Warn("namespace has no default service account or no authority", "namespace", namespace, "error", err, "retry", cmp.Or(d.Retry, time.Minute))
+	select {
+	case d.refused <- struct{}{}:
+	default:
+	}
+	return nil
 }
 
 // ensure creates what is missing in a namespace, and corrects the ConfigMap.

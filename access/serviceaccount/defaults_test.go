@@ -1,6 +1,7 @@
 package serviceaccount_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -11,13 +12,16 @@ import (
 	"log/slog"
 	"math/big"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/access/serviceaccount"
+	"github.com/exeunt/exeunt/admission/quota"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/objects"
@@ -42,6 +46,17 @@ type cluster struct {
 	store  *store.Store
 	writer objects.Writer
 	cas    [2][]byte
+	failed rounds
+}
+
+// rounds counts the lines of the log that say that a look at all namespaces failed.
+type rounds struct{ n atomic.Int64 }
+
+func (r *rounds) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("could not be created")) {
+		r.n.Add(1)
+	}
+	return len(line), nil
 }
 
 func newCluster(t *testing.T, engine sqldb.Engine, before ...string) *cluster {
@@ -56,20 +71,24 @@ func newCluster(t *testing.T, engine sqldb.Engine, before ...string) *cluster {
 			st = openStore(t, database)
 		}
 		writer := objects.Writer{Store: st, Kinds: c.writer.Kinds}
-		run(t, (&serviceaccount.Defaults{Writer: writer, CA: c.cas[i], Logger: slog.New(slog.DiscardHandler)}).Run)
+		run(t, (&serviceaccount.Defaults{Writer: writer, CA: c.cas[i], Logger: slog.New(slog.NewTextHandler(&c.failed, nil)), Retry: time.Millisecond}).Run)
 	}
 	return c
 }
 
 func openStore(t *testing.T, database string) *store.Store {
 	t.Helper()
+	db := dbtest.Connect(t, database)
 	st, err := store.Open(t.Context(), store.Options{
-		DB: dbtest.Connect(t, database), Logger: slog.New(slog.DiscardHandler), Archive: store.ArchiveOptions{For: time.Hour},
+		DB: db, Logger: slog.New(slog.DiscardHandler), Archive: store.ArchiveOptions{For: time.Hour},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = st.Close() })
+	if _, err := quota.New(db, st, kind.NewRegistry(builtin.Kinds()), slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
 	run(t, st.Run)
 	return st
 }
@@ -166,6 +185,38 @@ func TestDefaults(t *testing.T) {
 			changed.Data = map[string]string{"ca.crt": "forged", "more": "x"}
 			c.must(c.writer.Update(t.Context(), configMaps, changed, found))
 			c.until("shop")
+		})
+	}
+}
+
+// TestDefaultsBesideAFullNamespace: a namespace whose quota has no room for the two objects holds up no other
+// one, and gets them when there is room.
+func TestDefaultsBesideAFullNamespace(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			c := newCluster(t, engine)
+			c.namespace("full")
+			c.until("full")
+			limits := corev1.SchemeGroupVersion.WithResource("resourcequotas")
+			none := corev1.ResourceList{"count/configmaps": resource.MustParse("0"), "count/serviceaccounts": resource.MustParse("0")}
+			c.must(c.writer.Create(t.Context(), limits, &corev1.ResourceQuota{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "full", Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none},
+			}))
+			c.remove(object.Key{Kind: object.ServiceAccounts, Namespace: "full", Name: "default"})
+			c.remove(object.Key{Kind: object.ConfigMaps, Namespace: "full", Name: "kube-root-ca.crt"})
+			for i := range 5 {
+				name := fmt.Sprintf("beside-%d", i)
+				c.namespace(name)
+				c.until(name)
+			}
+			if why := c.complete("full"); why == "" {
+				t.Error("the quota did not hold")
+			}
+			if n := c.failed.n.Load(); n > 0 {
+				t.Errorf("%d looks at all namespaces failed because of one", n)
+			}
+			c.remove(object.Key{Kind: "resourcequotas", Namespace: "full", Name: "none"})
+			c.until("full")
 		})
 	}
 }
