@@ -19,6 +19,7 @@ var layers = map[string][]string{
 	"object":                           {},
 	"lifecycle":                        {"object"},
 	"kind":                             {"lifecycle", "object"},
+	"kind/kindtest":                    {"kind", "object"},
 	"kind/builtin":                     {"kind", "lifecycle", "object"},
 	"kind/custom":                      {"kind", "lifecycle", "object"},
 	"sqldb/schema":                     {},

@@ -45,18 +45,6 @@ type Client struct {
 	Judges func(kind string) []string
 }
 
-// ServerClient returns the server's own identity, which may do everything. Only package
-// server and tests use it (TestServerIdentity).
-func ServerClient() Client {
-	all := func(context.Context, *Version, object.Key, runtime.Object, bool) error { return nil }
-	return Client{
-		Name:      "exeunt",
-		Authorize: func(string, schema.GroupResource, string, string) error { return nil },
-		Mutate:    all, Admit: all,
-		Contain: func(context.Context, schema.GroupVersionResource, runtime.Object) error { return nil },
-	}
-}
-
 // May returns a denial if the client lacks a verb on a stored object, or nil.
 func (c Client) May(verb string, key object.Key) error {
 	resource, group, _ := strings.Cut(key.Kind, ".")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/archive"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -202,7 +202,7 @@ func TestCascade(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			status, err := a.Restore(t.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
+			status, err := a.Restore(t.Context(), kindtest.Almighty(), v1.RestoreSpec{Cascade: string(owner.UID)})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -27,7 +27,7 @@ func (w *world) hold(o object.Object, policy metav1.DeletionPropagation) {
 // callOff restores, and reports whether that called off the deletion of owner.
 func (w *world) callOff(spec v1.RestoreSpec) bool {
 	w.Helper()
-	status, err := w.archive.Restore(w.Context(), kind.ServerClient(), spec)
+	status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), spec)
 	if err != nil && !object.Is(err, object.BadRequest) {
 		w.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestCallOffRelinks(t *testing.T) {
 			owner, _ := w.family()
 			w.createWith("configmaps:n/owner", func(m *metav1.ObjectMeta) { m.UID, m.Finalizers = owner.UID, []string{"x.dev/hold"} })
 			w.delete(owner, background)
-			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: owner.UID}, w.names())
+			r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{UID: owner.UID}, w.names())
 			if err := r.relinkRest(w.Context(), owner.UID, &v1.RestoreResult{}); err != nil {
 				w.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestCallOffTooLate(t *testing.T) {
 			t.Fatal("the guard did not let it pass")
 		}
 		// The deletion was found as held, and is not held any more when the call-off runs.
-		r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: owner.UID}, w.names())
+		r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{UID: owner.UID}, w.names())
 		results, err := r.callBack(t.Context(), deleting)
 		if err != nil || len(results) != 1 || results[0].Outcome != v1.Awaited {
 			t.Errorf("got %+v, %v", results, err)

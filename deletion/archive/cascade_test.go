@@ -9,6 +9,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	cascade "github.com/exeunt/exeunt/store/cascades"
@@ -19,7 +20,7 @@ import (
 // cascades lists cascades as "Kind/name removed+remaining restored, state".
 func (w *world) cascades(q kind.SourceQuery) string {
 	w.Helper()
-	got, err := cascades{w.archive}.List(w.Context(), kind.ServerClient(), q)
+	got, err := cascades{w.archive}.List(w.Context(), kindtest.Almighty(), q)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -82,10 +83,10 @@ func TestCascades(t *testing.T) {
 		if got, want := w.cascades(kind.SourceQuery{Fields: selector}), "ConfigMap/a 3+0 3 restored"; got != want {
 			t.Errorf("after the restore: %s, want %s", got, want)
 		}
-		if _, err := (cascades{w.archive}).Get(w.Context(), kind.ServerClient(), "other", string(a.UID)); !object.Is(err, object.NotFound) {
+		if _, err := (cascades{w.archive}).Get(w.Context(), kindtest.Almighty(), "other", string(a.UID)); !object.Is(err, object.NotFound) {
 			t.Errorf("in another namespace: %v", err)
 		}
-		if _, err := (cascades{w.archive}).Delete(w.Context(), kind.ServerClient(), "n", string(a.UID), false); !object.Is(err, object.BadRequest) {
+		if _, err := (cascades{w.archive}).Delete(w.Context(), kindtest.Almighty(), "n", string(a.UID), false); !object.Is(err, object.BadRequest) {
 			t.Errorf("delete: %v", err)
 		}
 	})
@@ -144,7 +145,7 @@ func TestRestoreAfterPurge(t *testing.T) {
 		a := w.create("configmaps:n/a")
 		b := w.create("configmaps:n/b", a)
 		w.delete(a, background)
-		if _, err := (source{w.archive}).Delete(w.Context(), kind.ServerClient(), "n", string(b.UID), false); err != nil {
+		if _, err := (source{w.archive}).Delete(w.Context(), kindtest.Almighty(), "n", string(b.UID), false); err != nil {
 			t.Fatal(err)
 		}
 		for _, dryRun := range []bool{true, false} {
@@ -154,7 +155,7 @@ func TestRestoreAfterPurge(t *testing.T) {
 				t.Errorf("%d failed, %+v", status.Failed, last)
 			}
 		}
-		c, err := (cascades{w.archive}).Get(w.Context(), kind.ServerClient(), "n", string(a.UID))
+		c, err := (cascades{w.archive}).Get(w.Context(), kindtest.Almighty(), "n", string(a.UID))
 		if err != nil || c.(*v1.Cascade).Status.Purged != 1 || c.(*v1.Cascade).Status.State != v1.CascadePartlyRestored {
 			t.Errorf("the cascade is %+v, %v", c, err)
 		}
@@ -169,13 +170,13 @@ func TestArchivedExpiry(t *testing.T) {
 		})
 		w.delete(w.create("configmaps:n/a"), background)
 		w.delete(w.create("configmaps:long/b"), background)
-		list, err := (source{w.archive}).List(w.Context(), kind.ServerClient(), kind.SourceQuery{})
+		list, err := (source{w.archive}).List(w.Context(), kindtest.Almighty(), kind.SourceQuery{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]time.Duration{"a": time.Hour, "b": 72 * time.Hour}
 		for _, o := range list.(*v1.ArchivedObjectList).Items {
-			one, err := (source{w.archive}).Get(w.Context(), kind.ServerClient(), o.Namespace, o.Name)
+			one, err := (source{w.archive}).Get(w.Context(), kindtest.Almighty(), o.Namespace, o.Name)
 			if err != nil {
 				t.Fatal(err)
 			}

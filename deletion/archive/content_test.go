@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
@@ -46,7 +47,7 @@ func TestLeftBehind(t *testing.T) {
 		if status := w.restore(v1.RestoreSpec{UID: ns.UID}); status.LeftBehind != 0 {
 			w.Errorf("all objects are restored, but %d are reported as left behind", status.LeftBehind)
 		}
-		if _, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(ns.UID), WithCascade: true}); !object.Is(err, object.BadRequest) {
+		if _, err := w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{Cascade: string(ns.UID), WithCascade: true}); !object.Is(err, object.BadRequest) {
 			w.Errorf("cascade and withCascade: %v", err)
 		}
 	})
@@ -101,7 +102,7 @@ func TestActors(t *testing.T) {
 		}
 		w.Collect()
 		actors := func(o object.Object) [4]string {
-			got, err := source{w.archive}.Get(w.Context(), kind.ServerClient(), "n", string(o.UID))
+			got, err := source{w.archive}.Get(w.Context(), kindtest.Almighty(), "n", string(o.UID))
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -238,7 +239,7 @@ func TestRemovedKind(t *testing.T) {
 				w.Errorf("list %s: %q", word, got)
 			}
 		}
-		got, err := source{w.archive}.Get(w.Context(), kind.ServerClient(), "n", string(first.UID))
+		got, err := source{w.archive}.Get(w.Context(), kindtest.Almighty(), "n", string(first.UID))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -253,7 +254,7 @@ func TestRemovedKind(t *testing.T) {
 			w.Errorf("reason %q", r)
 		}
 		w.want(w.restore(v1.RestoreSpec{Object: name, WithCascade: true, DryRun: true}), "CustomResourceDefinition/widgets.example.com created", "Widget/first created")
-		_, err = w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Object: &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "second"}})
+		_, err = w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{Object: &v1.ObjectName{Kind: "widget", Namespace: "n", Name: "second"}})
 		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "no archived widget is named second") {
 			w.Errorf("another name: %v", err)
 		}
@@ -293,18 +294,18 @@ func TestServedAndRemoved(t *testing.T) {
 	each(t, func(w *world) {
 		w.deleteWidgets()
 		w.kinds.Put(&kind.Kind{Group: "other.example", Name: "Widget", Plural: "widgets", Singular: "widget", Storage: "widgets.other.example"})
-		_, err := w.archive.storageOf(w.Context(), kind.ServerClient(), w.names(), v1.ObjectName{APIVersion: "", Kind: "widget"})
+		_, err := w.archive.storageOf(w.Context(), kindtest.Almighty(), w.names(), v1.ObjectName{APIVersion: "", Kind: "widget"})
 		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "widgets.example.com, widgets.other.example") {
 			w.Errorf("ambiguous: %v", err)
 		}
 		for apiVersion, want := range map[string]string{"example.com/v2": "widgets.example.com", "other.example/v1": "widgets.other.example"} {
-			if got, err := w.archive.storageOf(w.Context(), kind.ServerClient(), w.names(), v1.ObjectName{APIVersion: apiVersion, Kind: "widget"}); got != want || err != nil {
+			if got, err := w.archive.storageOf(w.Context(), kindtest.Almighty(), w.names(), v1.ObjectName{APIVersion: apiVersion, Kind: "widget"}); got != want || err != nil {
 				w.Errorf("%s: %q, %v", apiVersion, got, err)
 			}
 		}
 		// A definition that exists again is one kind, not two of a name.
 		w.kinds.Put(&kind.Kind{Group: "example.com", Name: "Widget", Plural: "widgets", Singular: "widget", Storage: "widgets.example.com"})
-		if got, err := w.archive.storageOf(w.Context(), kind.ServerClient(), w.names(), v1.ObjectName{APIVersion: "example.com/v1", Kind: "widget"}); got != "widgets.example.com" || err != nil {
+		if got, err := w.archive.storageOf(w.Context(), kindtest.Almighty(), w.names(), v1.ObjectName{APIVersion: "example.com/v1", Kind: "widget"}); got != "widgets.example.com" || err != nil {
 			w.Errorf("defined again: %q, %v", got, err)
 		}
 	})

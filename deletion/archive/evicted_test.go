@@ -16,6 +16,7 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -76,7 +77,7 @@ func TestEvictionIsReported(t *testing.T) {
 		if len(reports) != 1 || !strings.Contains(reports[0], `"name":"owner"`) || !strings.Contains(reports[0], "2 objects") {
 			t.Errorf("the Events are %q", reports)
 		}
-		_, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
+		_, err := w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{Cascade: string(owner.UID)})
 		if !object.Is(err, object.BadRequest) || !strings.Contains(err.Error(), "no archived object belongs to the cascade") {
 			t.Errorf("restore: %v", err)
 		}
@@ -100,7 +101,7 @@ func TestRestoreAgainstEviction(t *testing.T) {
 			var status v1.RestoreStatus
 			var err error
 			running.Go(func() {
-				status, err = w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
+				status, err = w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{Cascade: string(owner.UID)})
 			})
 			running.Go(func() {
 				if _, err := w.store.Delete(w.Context(), store.DeleteRequest{Key: next.Key, Rules: w.Rules(next.Kind)}); err != nil {
@@ -139,7 +140,7 @@ func TestEvictedDuringRestore(t *testing.T) {
 		}
 		w.delete(owner, background)
 		var once sync.Once
-		client := kind.ServerClient()
+		client := kindtest.Almighty()
 		client.Mutate = func(_ context.Context, _ *kind.Version, key object.Key, _ runtime.Object, _ bool) error {
 			if key.Name == "owner" {
 				return nil

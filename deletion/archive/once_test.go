@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -82,7 +83,7 @@ func TestMissingContainer(t *testing.T) {
 		inside := w.create("configmaps:gone/inside")
 		w.delete(inside, background)
 		for _, dry := range []bool{true, false} {
-			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: inside.UID, DryRun: dry}, w.names())
+			r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{UID: inside.UID, DryRun: dry}, w.names())
 			removed := w.removed(target{UID: inside.UID})[0]
 			if dry {
 				w.delete(object.Object{Key: keyOf("namespaces:/gone")}, background)
@@ -152,14 +153,14 @@ func TestNotYet(t *testing.T) {
 		for key, want := range map[object.Key]v1.Outcome{
 			{Kind: object.Namespaces, Name: "n"}: v1.Awaited, {Kind: object.Definitions, Name: c.key.Kind}: v1.Awaited, {Kind: object.Namespaces, Name: "m"}: "",
 		} {
-			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: o.UID}, w.names())
+			r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{UID: o.UID}, w.names())
 			r.deleting[key] = true
 			if got := r.resultOf(c); got.Outcome != want {
 				w.Errorf("while %s is being deleted: %+v", key, got)
 			}
 		}
 		for deletion, want := range map[int64]v1.Outcome{0: v1.Skipped, 1: ""} {
-			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: o.UID}, w.names())
+			r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{UID: o.UID}, w.names())
 			g, err := r.read(w.Context(), []*candidate{c})
 			if err != nil {
 				w.Fatal(err)
@@ -198,7 +199,7 @@ func TestDryRunAsksDry(t *testing.T) {
 				}
 				return nil
 			}
-			client := kind.ServerClient()
+			client := kindtest.Almighty()
 			client.Mutate, client.Admit = note, note
 			status, err := w.archive.Restore(w.Context(), client, v1.RestoreSpec{Cascade: string(owner.UID), DryRun: want})
 			if err != nil || status.Created != 2 || calls < 4 {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -277,7 +277,7 @@ func TestRelinkRace(t *testing.T) {
 			var group sync.WaitGroup
 			for _, uid := range append(uids, owner.UID) {
 				group.Go(func() {
-					status, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{UID: uid})
+					status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{UID: uid})
 					if err != nil || status.Created != 1 {
 						w.Errorf("restore: %+v, %v", status, err)
 					}
@@ -301,7 +301,7 @@ func TestRelinkInterleaved(t *testing.T) {
 		child := w.create("configmaps:n/child", owner)
 		w.delete(owner, background)
 		prepared := func(uid types.UID) (*restoration, *candidate, store.CreateRequest, *v1.RestoreResult) {
-			r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{UID: uid}, w.names())
+			r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{UID: uid}, w.names())
 			found := w.removed(target{UID: uid})
 			archived, err := w.archive.byUID(w.Context(), uid)
 			if err != nil {

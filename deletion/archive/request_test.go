@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -26,7 +27,7 @@ import (
 
 // asUser is a client that may do everything, with a name.
 func asUser(name string) kind.Client {
-	c := kind.ServerClient()
+	c := kindtest.Almighty()
 	c.Name, c.User = name, &user.DefaultInfo{Name: name}
 	return c
 }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 )
 
 // TestInterruptedRestore stops a restore between two objects, as a crash does, and repeats
@@ -21,7 +21,7 @@ func TestInterruptedRestore(t *testing.T) {
 		w.create("configmaps:n/grandchild", w.create("configmaps:n/child", owner))
 		w.delete(owner, background)
 		spec := v1.RestoreSpec{Cascade: string(owner.UID)}
-		r := w.archive.begin(kind.ServerClient(), spec, w.names())
+		r := w.archive.begin(kindtest.Almighty(), spec, w.names())
 		if _, err := r.level(w.Context(), plan(w.removed(target{Cascade: spec.Cascade}))[0], func() bool { return false }); err != nil {
 			w.Fatal(err)
 		}
@@ -37,13 +37,13 @@ func TestInterruptedRestore(t *testing.T) {
 		// A restore at its deadline reports what it did; a second one does the rest.
 		ctx, cancel := context.WithDeadline(w.Context(), time.Now().Add(w.archive.opts.Spare/2))
 		defer cancel()
-		status, err := w.archive.Restore(ctx, kind.ServerClient(), spec)
+		status, err := w.archive.Restore(ctx, kindtest.Almighty(), spec)
 		if err != nil || status.Complete || len(status.Results) != 0 {
 			w.Errorf("late: %+v, %v", status, err)
 		}
 		ctx, cancel = context.WithCancel(w.Context())
 		cancel()
-		if _, err := w.archive.Restore(ctx, kind.ServerClient(), spec); !errors.Is(err, context.Canceled) {
+		if _, err := w.archive.Restore(ctx, kindtest.Almighty(), spec); !errors.Is(err, context.Canceled) {
 			w.Errorf("canceled: %v", err)
 		}
 	})
@@ -72,7 +72,7 @@ func TestInterruptedGroups(t *testing.T) {
 			}
 			return time.Now()
 		}
-		if _, err := first.Restore(ctx, kind.ServerClient(), spec); !errors.Is(err, context.Canceled) {
+		if _, err := first.Restore(ctx, kindtest.Almighty(), spec); !errors.Is(err, context.Canceled) {
 			w.Fatalf("the restore was not interrupted: %v", err)
 		}
 		before := w.Count(`SELECT count(*) FROM objects WHERE name LIKE 'child-%'`)
@@ -103,7 +103,7 @@ func TestRestoreTwiceAtOnce(t *testing.T) {
 		var created atomic.Int64
 		for range 3 {
 			group.Go(func() {
-				status, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(owner.UID)})
+				status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{Cascade: string(owner.UID)})
 				if err != nil || status.Created+status.Skipped != 21 {
 					w.Errorf("%+v, %v", status, err)
 				}

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -40,7 +41,7 @@ func BenchmarkRestore(b *testing.B) {
 			w.Collect()
 			b.ResetTimer()
 			before := processorTime(b)
-			status, err := a.Restore(b.Context(), kind.ServerClient(), v1.RestoreSpec{Cascade: string(root.UID)})
+			status, err := a.Restore(b.Context(), kindtest.Almighty(), v1.RestoreSpec{Cascade: string(root.UID)})
 			if err != nil || status.Created != b.N+1 {
 				b.Fatalf("%d of %d created, %d failed: %v", status.Created, b.N+1, status.Failed, err)
 			}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -74,7 +74,7 @@ func TestRestoreByName(t *testing.T) {
 			"no namespace":      {Object: &v1.ObjectName{Kind: "cm", Name: "a"}},
 			"broken apiVersion": {Object: &v1.ObjectName{APIVersion: "a/b/c", Kind: "cm", Name: "a"}},
 		} {
-			if _, err := w.archive.Restore(w.Context(), kind.ServerClient(), spec); !object.Is(err, object.BadRequest) {
+			if _, err := w.archive.Restore(w.Context(), kindtest.Almighty(), spec); !object.Is(err, object.BadRequest) {
 				w.Errorf("%s: got error %v, want a bad request", name, err)
 			}
 		}
@@ -91,7 +91,7 @@ func TestKeep(t *testing.T) {
 			w.Errorf("status or managed fields are gone: %s", now.Body)
 		}
 		w.delete(now, background)
-		client := kind.ServerClient()
+		client := kindtest.Almighty()
 		client.Authorize = func(_ string, r schema.GroupResource, _, _ string) error {
 			if strings.HasSuffix(r.Resource, "/status") {
 				return errors.New("no")
@@ -203,7 +203,7 @@ func TestPartlyPermitted(t *testing.T) {
 		owner := w.create("configmaps:n/owner")
 		w.create("secrets:n/child", owner)
 		w.delete(owner, background)
-		client := kind.ServerClient()
+		client := kindtest.Almighty()
 		client.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
 			if verb == "create" && r.Resource == "secrets" {
 				return apierrors.NewForbidden(r, name, errors.New("no"))

@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,7 +29,7 @@ func (w *world) list(q kind.SourceQuery, selector string) []string {
 	}
 	var names []string
 	for {
-		got, err := source{w.archive}.List(w.Context(), kind.ServerClient(), q)
+		got, err := source{w.archive}.List(w.Context(), kindtest.Almighty(), q)
 		if err != nil {
 			w.Fatalf("list %q: %v", selector, err)
 		}
@@ -101,7 +102,7 @@ func TestListRefuses(t *testing.T) {
 					w.kinds.Put(&kind.Kind{Group: group, Name: "Thing", Plural: "things", Storage: "things." + group})
 				}
 			}
-			if _, err := (source{w.archive}).List(w.Context(), kind.ServerClient(), q); !object.Is(err, object.BadRequest) {
+			if _, err := (source{w.archive}).List(w.Context(), kindtest.Almighty(), q); !object.Is(err, object.BadRequest) {
 				w.Errorf("%s: got error %v, want a bad request", name, err)
 			}
 		}
@@ -113,7 +114,7 @@ func TestGetAndPurge(t *testing.T) {
 		s := source{w.archive}
 		o := w.create("configmaps:n/a")
 		w.delete(o, background)
-		got, err := s.Get(w.Context(), kind.ServerClient(), "n", string(o.UID))
+		got, err := s.Get(w.Context(), kindtest.Almighty(), "n", string(o.UID))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -129,14 +130,14 @@ func TestGetAndPurge(t *testing.T) {
 			w.Errorf("removed %v ago", age)
 		}
 		for _, wrong := range [][2]string{{"m", string(o.UID)}, {"n", "unknown"}} {
-			if _, err := s.Get(w.Context(), kind.ServerClient(), wrong[0], wrong[1]); !object.Is(err, object.NotFound) {
+			if _, err := s.Get(w.Context(), kindtest.Almighty(), wrong[0], wrong[1]); !object.Is(err, object.NotFound) {
 				w.Errorf("get %v: %v", wrong, err)
 			}
-			if _, err := s.Delete(w.Context(), kind.ServerClient(), wrong[0], wrong[1], false); !object.Is(err, object.NotFound) {
+			if _, err := s.Delete(w.Context(), kindtest.Almighty(), wrong[0], wrong[1], false); !object.Is(err, object.NotFound) {
 				w.Errorf("delete %v: %v", wrong, err)
 			}
 		}
-		reader := kind.ServerClient()
+		reader := kindtest.Almighty()
 		reader.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
 			if verb == "get" {
 				return nil
@@ -149,14 +150,14 @@ func TestGetAndPurge(t *testing.T) {
 			}
 		}
 		for _, dryRun := range []bool{true, false} {
-			if _, err := s.Delete(w.Context(), kind.ServerClient(), "n", string(o.UID), dryRun); err != nil {
+			if _, err := s.Delete(w.Context(), kindtest.Almighty(), "n", string(o.UID), dryRun); err != nil {
 				w.Errorf("purge, dry run %v: %v", dryRun, err)
 			}
 		}
-		if _, err := s.Delete(w.Context(), kind.ServerClient(), "n", string(o.UID), false); !object.Is(err, object.NotFound) {
+		if _, err := s.Delete(w.Context(), kindtest.Almighty(), "n", string(o.UID), false); !object.Is(err, object.NotFound) {
 			w.Errorf("purge again: %v", err)
 		}
-		if _, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{UID: o.UID}); !object.Is(err, object.BadRequest) {
+		if _, err := w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{UID: o.UID}); !object.Is(err, object.BadRequest) {
 			w.Errorf("restore what was purged: %v", err)
 		}
 	})
@@ -167,7 +168,7 @@ func TestGetAndPurge(t *testing.T) {
 func TestWaitForKind(t *testing.T) {
 	each(t, func(w *world) {
 		w.archive.opts.KindWait = 20 * time.Second
-		r := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{}, w.names())
+		r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{}, w.names())
 		if _, err := r.version(w.Context(), "gizmos.example.com"); err == nil {
 			w.Error("a kind that the server does not serve was found")
 		}
@@ -195,7 +196,7 @@ func TestExpiredWhilePlanned(t *testing.T) {
 		if _, err := w.store.ForgetArchived(w.Context(), []int64{candidates[0].id}); err != nil {
 			w.Fatal(err)
 		}
-		result, err := w.archive.begin(kind.ServerClient(), v1.RestoreSpec{}, w.names()).one(w.Context(), candidates[0])
+		result, err := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{}, w.names()).one(w.Context(), candidates[0])
 		if err != nil || result.Outcome != v1.Failed || result.NewUID != "" {
 			w.Errorf("got %+v, %v", result, err)
 		}

@@ -19,6 +19,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -38,7 +39,7 @@ func tenant(random *rand.Rand, name string) kind.Client {
 			}
 		}
 	}
-	nothing := kind.ServerClient()
+	nothing := kindtest.Almighty()
 	return kind.Client{
 		Name: name,
 		Authorize: func(verb string, r schema.GroupResource, namespace, name string) error {

@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -68,7 +69,7 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...f
 // removed reads the removed objects of a target.
 func (w *world) removed(t target) []*candidate {
 	w.Helper()
-	f, err := w.archive.find(w.Context(), kind.ServerClient(), t)
+	f, err := w.archive.find(w.Context(), kindtest.Almighty(), t)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -147,7 +148,7 @@ func (w *world) exists(name string) bool {
 
 func (w *world) restore(spec v1.RestoreSpec) v1.RestoreStatus {
 	w.Helper()
-	status, err := w.archive.Restore(w.Context(), kind.ServerClient(), spec)
+	status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), spec)
 	if err != nil {
 		w.Fatalf("restore %+v: %v", spec, err)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -330,7 +331,7 @@ func TestTogether(t *testing.T) {
 		done := 0
 		for range 8 {
 			group.Go(func() {
-				if _, err := w.service.RemoveFinalizer(t.Context(), spec, kind.ServerClient()); err == nil {
+				if _, err := w.service.RemoveFinalizer(t.Context(), spec, kindtest.Almighty()); err == nil {
 					mu.Lock()
 					done++
 					mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -36,7 +36,7 @@ func BenchmarkPreview(b *testing.B) {
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			for b.Loop() {
-				status, walk, err := w.service.preview(b.Context(), kind.ServerClient(), spec)
+				status, walk, err := w.service.preview(b.Context(), kindtest.Almighty(), spec)
 				if err != nil || status.Total != dependents+1 {
 					b.Fatalf("got total %d, %v", status.Total, err)
 				}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -47,7 +47,7 @@ func TestGuardForeseen(t *testing.T) {
 			for _, limit := range []int64{c.Count, c.Count - 1} {
 				w.service.SetMaxCascade(limit)
 				holds := limit < c.Count
-				p, err := w.service.Preview(t.Context(), kind.ServerClient(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: c.Of.UID}, CountsOnly: true})
+				p, err := w.service.Preview(t.Context(), kindtest.Almighty(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: c.Of.UID}, CountsOnly: true})
 				if want := (v1.Guard{Limit: limit, Deletes: c.Count, Holds: holds}); err != nil || p.Guard == nil || *p.Guard != want {
 					t.Fatalf("%s, limit %d: got %+v, %v", c.Of.Key, limit, p.Guard, err)
 				}

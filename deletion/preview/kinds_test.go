@@ -8,6 +8,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -24,12 +25,12 @@ func TestAnswers(t *testing.T) {
 	}
 	question := &v1.DeletionPreview{Spec: v1.DeletionPreviewSpec{Object: ref}}
 	question.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
-	_, err := preview.Answer(t.Context(), question, kind.Call{Client: kind.ServerClient()})
+	_, err := preview.Answer(t.Context(), question, kind.Call{Client: kindtest.Almighty()})
 	if !apierrors.IsNotFound(err) || err.Error() != `configmaps "a" not found` {
 		t.Errorf("got %v, want that configmap a is not found", err)
 	}
 	o := w.Create(thing{Namespace: "n", Name: "a"})
-	answer, err := preview.Answer(t.Context(), question, kind.Call{Client: kind.ServerClient()})
+	answer, err := preview.Answer(t.Context(), question, kind.Call{Client: kindtest.Almighty()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -23,7 +23,7 @@ func TestLeaves(t *testing.T) {
 		w.Create(thing{Namespace: "n", Name: "below", Owners: w.OwnedBy(middle)})
 		for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 			spec := v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}, PropagationPolicy: &policy, CountsOnly: true}
-			status, walk, err := w.service.preview(t.Context(), kind.ServerClient(), spec)
+			status, walk, err := w.service.preview(t.Context(), kindtest.Almighty(), spec)
 			if err != nil || status.Total != 33 || len(walk.nodes) != 2 {
 				t.Errorf("%s: %d objects, of which the walk keeps %d, want 33 and 2: %v", policy, status.Total, len(walk.nodes), err)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -262,7 +262,7 @@ func TestPreviewPages(t *testing.T) {
 		spec := v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}, Limit: 700}
 		seen := map[string]bool{}
 		for pages := 1; ; pages++ {
-			status, walk, err := w.service.preview(t.Context(), kind.ServerClient(), spec)
+			status, walk, err := w.service.preview(t.Context(), kindtest.Almighty(), spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -301,7 +301,7 @@ func TestPreviewCounts(t *testing.T) {
 	b := w.Create(thing{Kind: "secrets", Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
 	w.Create(thing{Kind: "secrets", Namespace: "n", Name: "c", Owners: w.OwnedBy(b), Finalizers: []string{"example.com/x"}})
 	ask := v1.DeletionPreviewSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}, CountsOnly: true}
-	status, err := w.service.Preview(t.Context(), kind.ServerClient(), ask)
+	status, err := w.service.Preview(t.Context(), kindtest.Almighty(), ask)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +316,7 @@ func TestPreviewCounts(t *testing.T) {
 	for i := range 3 {
 		w.Create(thing{Namespace: "n", Name: fmt.Sprintf("more-%d", i), Owners: w.OwnedBy(a)})
 	}
-	if status, err = w.service.Preview(t.Context(), kind.ServerClient(), ask); err != nil || !status.Truncated || status.Total != 4 {
+	if status, err = w.service.Preview(t.Context(), kindtest.Almighty(), ask); err != nil || !status.Truncated || status.Total != 4 {
 		t.Errorf("above the bound: got total %d, truncated %v, %v", status.Total, status.Truncated, err)
 	}
 }
@@ -394,7 +394,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		spec := v1.DeletionPreviewSpec{Object: object1}
 		test.change(&spec)
-		_, err := w.service.Preview(t.Context(), kind.ServerClient(), spec)
+		_, err := w.service.Preview(t.Context(), kindtest.Almighty(), spec)
 		if !object.Is(err, test.code) || err.Error() != test.want {
 			t.Errorf("%s: got %v\nwant %s", name, err, test.want)
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -47,7 +47,7 @@ func each(t *testing.T, test func(t *testing.T, w *world)) {
 // preview returns the whole preview of an object.
 func (w *world) preview(o object.Object, options metav1.DeleteOptions) v1.DeletionPreviewStatus {
 	w.T.Helper()
-	client := kind.ServerClient()
+	client := kindtest.Almighty()
 	if w.API != nil {
 		client = w.Client()
 	}

@@ -5,6 +5,7 @@ import (
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -18,18 +19,18 @@ func TestAnswers(t *testing.T) {
 	if report.Name != "DeletionReport" {
 		t.Errorf("got a kind %s", report.Name)
 	}
-	answer, err := report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Namespace: "nowhere"}}, kind.Call{Client: kind.ServerClient()})
+	answer, err := report.Answer(t.Context(), &v1.DeletionReport{Spec: v1.DeletionReportSpec{Namespace: "nowhere"}}, kind.Call{Client: kindtest.Almighty()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := answer.(*v1.DeletionReport); r.Status.Exists || r.Status.State != v1.DoesNotExist || r.Status.Object.Name != "nowhere" {
 		t.Errorf("got %+v", r)
 	}
-	if _, err := report.Answer(t.Context(), &v1.DeletionPreview{}, kind.Call{Client: kind.ServerClient()}); err == nil {
+	if _, err := report.Answer(t.Context(), &v1.DeletionPreview{}, kind.Call{Client: kindtest.Almighty()}); err == nil {
 		t.Error("a report answered a preview")
 	}
 	ref := v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
-	_, err = w.service.Report(t.Context(), kind.ServerClient(), v1.DeletionReportSpec{Object: ref, Namespace: "n"})
+	_, err = w.service.Report(t.Context(), kindtest.Almighty(), v1.DeletionReportSpec{Object: ref, Namespace: "n"})
 	if want := "spec.namespace: Forbidden: give an object or a namespace, not both"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

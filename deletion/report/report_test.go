@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/deletiontest"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -20,7 +20,7 @@ import (
 // report returns the report on an object.
 func (w *world) report(o object.Object) v1.DeletionReportStatus {
 	w.T.Helper()
-	status, err := w.service.Report(w.T.Context(), kind.ServerClient(), v1.DeletionReportSpec{Object: v1.ObjectReference{UID: o.UID}})
+	status, err := w.service.Report(w.T.Context(), kindtest.Almighty(), v1.DeletionReportSpec{Object: v1.ObjectReference{UID: o.UID}})
 	if err != nil {
 		w.T.Fatalf("report on %s: %v", o.Key, err)
 	}
@@ -464,7 +464,7 @@ func TestGone(t *testing.T) {
 		w.Exec(`DELETE FROM gc_object_reviews`)
 		ask := func(name string) v1.DeletionReportStatus {
 			t.Helper()
-			status, err := w.service.Report(t.Context(), kind.ServerClient(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
+			status, err := w.service.Report(t.Context(), kindtest.Almighty(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
 			if err != nil {
 				t.Fatal(err)
 			}

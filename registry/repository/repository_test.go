@@ -7,7 +7,7 @@ import (
 	"time"
 
 	deletionv1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
@@ -203,7 +203,7 @@ func TestRestoredPastAnother(t *testing.T) {
 		w.delete("shop", "web")
 		w.later(25 * time.Hour)
 		w.collect()
-		status, err := w.archive.Restore(w.Context(), kind.ServerClient(), deletionv1.RestoreSpec{UID: first})
+		status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), deletionv1.RestoreSpec{UID: first})
 		if err != nil || status.Created != 1 {
 			w.Fatalf("restore: %+v, %v", status, err)
 		}

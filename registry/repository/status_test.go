@@ -11,6 +11,7 @@ import (
 	deletionv1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/opencontainers/go-digest"
@@ -160,7 +161,7 @@ func TestPreviewed(t *testing.T) {
 			"itself":        {APIVersion: "registry.exeunt.dev/v1", Kind: "Repository", Namespace: "shop", Name: "web"},
 			"its namespace": {APIVersion: "v1", Kind: "Namespace", Name: "shop"},
 		} {
-			status, err := previews.Preview(w.Context(), kind.ServerClient(), deletionv1.DeletionPreviewSpec{Object: object})
+			status, err := previews.Preview(w.Context(), kindtest.Almighty(), deletionv1.DeletionPreviewSpec{Object: object})
 			if err != nil {
 				w.Fatal(err)
 			}

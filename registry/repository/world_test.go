@@ -27,6 +27,7 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry"
@@ -329,7 +330,7 @@ func (w *world) tryDelete(namespace, name string) error {
 // restore restores the newest removal of a Repository.
 func (w *world) restore(namespace, name string) v1.RestoreResult {
 	w.Helper()
-	status, err := w.archive.Restore(w.Context(), kind.ServerClient(), v1.RestoreSpec{
+	status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), v1.RestoreSpec{
 		Object: &v1.ObjectName{Kind: "Repository", Namespace: namespace, Name: name},
 	})
 	if err != nil || len(status.Results) != 1 {
