@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -139,7 +140,7 @@ func (s *server) addIdentity(context.Context) (err error) {
 			for name, expires := range s.identity.Expiries() {
 				all.Certificates = append(all.Certificates, Certificate{name, expires.UTC()})
 			}
-			slices.SortFunc(all.Certificates, func(a, b Certificate) int { return a.Expires.Compare(b.Expires) })
+			slices.SortFunc(all.Certificates, func(a, b Certificate) int { return strings.Compare(a.Name, b.Name) })
 			return nil
 		},
 		close: func() error {
