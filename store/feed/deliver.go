@@ -13,7 +13,9 @@ import (
 // A delivery begins at once, unless there is something to gain by waiting: if the writer
 // committed during the last delivery, because commits are frequent, processors are short or
 // clients read slowly, the next one waits until gatherTime after the beginning of the last, so
-// that one wake-up, one frame and one system call carry several changes.
+// that one wake-up, one frame and one system call carry several changes. The same holds after
+// crowdLeast deliveries that followed each other within wakeShare for each watcher: then waking them takes
+// the processors from the writer, which commits only between deliveries.
 //
 // If no watcher of a delivery finishes for stallTime, those that are awake lose their places: the
 // delivery goes on without them. A watcher that needed longer than stallTime, because its client
@@ -29,6 +31,9 @@ const (
 	gatherLeast = time.Millisecond
 	gatherShare = 200 * time.Microsecond
 	gatherMost  = 32 * time.Millisecond
+
+	wakeShare  = 40 * time.Microsecond
+	crowdLeast = 8
 )
 
 // gatherTime is how long after the beginning of a delivery to n watchers, during which the
@@ -62,6 +67,7 @@ type waiters struct {
 	again        bool          // there was a change since it began
 	gathering    bool          // it has ended, and the next one will begin
 	gather       time.Duration // see gatherTime
+	crowd        int           // deliveries in a row that followed each other closely
 }
 
 func newLane(perCPU int) *lane {
@@ -77,7 +83,24 @@ func (l *lane) changed(q *waiters, revision int64) {
 		q.again = true
 		return
 	}
+	if time.Since(q.began) >= time.Duration(len(q.waiting))*wakeShare {
+		q.crowd, q.gather = 0, 0
+	} else if q.crowd++; q.crowd > crowdLeast {
+		l.busy[q] = true
+		l.beginLater(q, len(q.waiting))
+		return
+	}
 	l.begin(q)
+}
+
+// beginLater begins the next delivery after the gatherTime of n watchers. It requires mu.
+func (l *lane) beginLater(q *waiters, n int) {
+	q.gathering, q.gather = true, gatherTime(q.gather, n)
+	time.AfterFunc(q.gather-time.Since(q.began), func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.begin(q)
+	})
 }
 
 // begin requires mu.
@@ -122,16 +145,10 @@ func (l *lane) end(q *waiters) {
 		return
 	}
 	if !q.again {
-		q.gather = 0
 		delete(l.busy, q)
 		return
 	}
-	q.gathering, q.gather = true, gatherTime(q.gather, q.size)
-	time.AfterFunc(q.gather-time.Since(q.began), func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.begin(q)
-	})
+	l.beginLater(q, q.size)
 }
 
 // check takes their places away from the watchers of each delivery in which none has finished

@@ -106,8 +106,8 @@ func TestGatherTime(t *testing.T) {
 	}
 }
 
-// TestWatchersWaitForNothing: while the writer does not commit during deliveries, each
-// watcher gets each change at the time of its commit.
+// TestWatchersWaitForNothing: while the writer does not commit during deliveries, and deliveries do not crowd,
+// each watcher gets each change at the time of its commit.
 func TestWatchersWaitForNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestFeed(t)
@@ -124,7 +124,7 @@ func TestWatchersWaitForNothing(t *testing.T) {
 		}
 		for range 100 {
 			synctest.Wait()
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(1000 * wakeShare)
 			s.commit("k", "a")
 		}
 		s.end()
@@ -172,6 +172,41 @@ func TestCommitsDuringDeliveries(t *testing.T) {
 			t.Errorf("after a second without commits %d watchers are woken at once", woken)
 		}
 		time.Sleep(time.Second)
+		s.end()
+	})
+}
+
+// TestCommitsBetweenDeliveries: a writer that commits often, but never during a delivery, because waking the
+// watchers leaves it no processor, makes them gather too. Afterwards the next change comes at once.
+func TestCommitsBetweenDeliveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const watchers, commits = 100, 2000
+		s := newTestFeed(t)
+		var returns, seen atomic.Int64
+		for range watchers {
+			s.follow(Request{Kind: "k"}, func(events []*Event) {
+				returns.Add(1)
+				seen.Add(int64(len(events)))
+			})
+		}
+		for range commits {
+			synctest.Wait() // each delivery has ended
+			s.commit("k", "a")
+			time.Sleep(time.Millisecond)
+		}
+		if most := int64(2 * commits * time.Millisecond / gatherShare); returns.Load() > most {
+			t.Errorf("the watchers were woken %d times in %d ms, want at most %d", returns.Load(), commits, most)
+		}
+		time.Sleep(time.Second)
+		if seen.Load() != watchers*commits {
+			t.Errorf("the watchers saw %d events, want %d", seen.Load(), watchers*commits)
+		}
+		before := seen.Load()
+		s.commit("k", "a")
+		synctest.Wait()
+		if got := seen.Load() - before; got != watchers {
+			t.Errorf("after a second without commits %d of %d watchers saw the change at once", got, watchers)
+		}
 		s.end()
 	})
 }
