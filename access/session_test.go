@@ -71,7 +71,7 @@ func TestReauthenticate(t *testing.T) {
 	door.authorities = nil
 	is("a certificate, without authorities", issued(id, now), false)
 
-	// Nobody can sign in as a ServiceAccount that does not exist, with or without a uid.
+	// A ServiceAccount that does not exist cannot sign in, with or without a uid.
 	if u, ok := door.Current(&user.DefaultInfo{Name: "system:serviceaccount:n:a"}); ok {
 		t.Errorf("a ServiceAccount that does not exist is %v", u)
 	}

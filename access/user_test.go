@@ -135,7 +135,7 @@ func TestUserIsOne(t *testing.T) {
 				t.Errorf("jane %s: a request for a certificate is of %+v", step.what, csr.Spec)
 			}
 		}
-		// A token that has ended identifies nobody; what it gives ends with it.
+		// An expired token identifies no user, and its rights end with it.
 		if u, ok := door.Authenticate(bearer("old")); ok {
 			t.Errorf("an old token is %v", u)
 		}
@@ -345,7 +345,7 @@ func TestDoorAuthorizes(t *testing.T) {
 		}
 	}
 	if denied, _, err := d.Authorize(context.Background()); err == nil && denied == nil {
-		t.Error("a request that nobody has parsed is allowed")
+		t.Error("a request that was not parsed is allowed")
 	}
 	if rules, _, _, err := d.Rules().RulesFor(t.Context(), &user.DefaultInfo{Name: "jane"}, "shop"); err != nil || len(rules) != 1 || d.Roles().Objects().Roles == nil {
 		t.Errorf("jane's rules: %v, %v", rules, err)

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -240,9 +241,14 @@ func redirectKlog(ctx context.Context, log *slog.Logger) {
 // surviveLibraries lets goroutines of the Kubernetes libraries (watches of the admission chain) begin again
 // after a panic, as our own tasks do.
 func surviveLibraries(log *slog.Logger) {
-	utilruntime.ReallyCrash = false
-	utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(_ context.Context, p any) {
-		task.Restarts.WithLabelValues("kubernetes-library").Inc()
-		log.Error("goroutine of the Kubernetes libraries panicked and will begin again", "panic", p, "stack", string(debug.Stack()))
+	survive.Do(func() {
+		utilruntime.ReallyCrash = false
+		utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(_ context.Context, p any) {
+			task.Restarts.WithLabelValues("kubernetes-library").Inc()
+			log.Error("goroutine of the Kubernetes libraries panicked and will begin again", "panic", p, "stack", string(debug.Stack()))
+		})
 	})
 }
+
+// survive is once for a process: the libraries' settings are variables that all servers of a process share.
+var survive sync.Once

@@ -144,7 +144,7 @@ func TestSignsForTheUserWhoAsked(t *testing.T) {
 		},
 		Now: time.Now,
 	}
-	for uid, want := range map[string]bool{"first": false, "second": true, "": true} { // asked by nobody who is a User
+	for uid, want := range map[string]bool{"first": false, "second": true, "": true} { // the client that asked is no User
 		r := &certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{
 			SignerName: certificatesv1.KubeAPIServerClientSignerName, Request: requestOf(t), Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
 			Username: "jane", Extra: map[string]certificatesv1.ExtraValue{UserKey: {uid}},

@@ -57,7 +57,7 @@ type Tx struct {
 	Engine              sqldb.Engine
 	Now                 time.Time
 	Revision, Compacted int64
-	// OnEvict is called before cascades leave that are evicted; nil: nobody asks.
+	// OnEvict is called before cascades are evicted. It may be nil.
 	OnEvict func(context.Context, Eviction) error
 }
 
