@@ -27,6 +27,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
+	"strconv"
 )
 
 const podTemplate = `"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"RESTART","containers":[{"name":"x","image":"x"}]}}`
@@ -223,7 +224,7 @@ func (u *undoWorld) createAs(key object.Key, spec string, change func(*metav1.Ob
 		u.Fatalf("no kind %s", key.Kind)
 	}
 	v := k.Stored()
-	spec = strings.NewReplacer("UID", string(other.UID), "NAMESPACE", u.namespace, "NAME", other.Name).Replace(spec)
+	spec = strings.NewReplacer(`"UID"`, strconv.Quote(string(other.UID)), "NAMESPACE", u.namespace, "NAME", other.Name).Replace(spec)
 	for {
 		obj, err := v.Decode([]byte(fmt.Sprintf(`{"metadata":{"name":%q},%s}`, key.Name, spec)), "")
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"testing"
 
@@ -98,6 +99,130 @@ func createBelow(t *testing.T, h *harness.HTTP, root *corev1.ConfigMap, n int) {
 		})
 	}
 	creating.Wait()
+}
+
+// restoreSteps are the writes of a Restore, in their order.
+var restoreSteps = []struct {
+	name  string
+	fault harness.Fault
+}{
+	{"store it", harness.Fault{Table: "restores", Event: "INSERT", When: "NEW.name = 'back'"}},
+	{"create the owner", harness.Fault{Table: "objects", Event: "INSERT", When: "NEW.name = 'root'"}},
+	{"tie what stayed", harness.Fault{Table: "objects", Event: "UPDATE", When: "OLD.name = 'shared'"}},
+	{"create a dependent", harness.Fault{Table: "objects", Event: "INSERT", When: "NEW.name = 'child-7'"}},
+	{"create the last", harness.Fault{Table: "objects", Event: "INSERT", When: "NEW.name = 'grandchild'"}},
+	{"save the results", harness.Fault{Table: "restores", Event: "UPDATE", When: "NEW.name = 'back'"}},
+	{"settle its task", harness.Fault{Table: "restore_reviews", Event: "DELETE", When: "OLD.name = 'back'"}},
+}
+
+// TestKillRestoreAtEachStep kills the server in each transaction of a Restore. The objects are as they were when the next
+// server has ended it, and a Restore that was not stored has done nothing.
+func TestKillRestoreAtEachStep(t *testing.T) {
+	t.Parallel()
+	harness.Each(t, func(t *testing.T, s *harness.Server) {
+		configs := client(t, s).CoreV1().ConfigMaps("default")
+		add := func(name string, owners ...*corev1.ConfigMap) *corev1.ConfigMap {
+			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			for _, owner := range owners {
+				o.OwnerReferences = append(o.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID})
+			}
+			made, err := configs.Create(t.Context(), o, metav1.CreateOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return made
+		}
+		root, other := add("root"), add("other")
+		add("shared", root, other)
+		var child *corev1.ConfigMap
+		for i := range 20 {
+			child = add(fmt.Sprint("child-", i), root)
+		}
+		add("grandchild", child)
+		want := bodies(t, s)
+		for _, step := range restoreSteps {
+			killRestoreAt(t, s, string(root.UID), step.name, step.fault)
+			if got := bodies(t, s); !maps.Equal(got, want) {
+				t.Errorf("%s: got %v\nwant %v", step.name, got, want)
+			}
+		}
+	})
+}
+
+// killRestoreAt deletes the owner, restores it with all that the cascade took, and kills the server at one step of that.
+func killRestoreAt(t *testing.T, s *harness.Server, root, step string, fault harness.Fault) {
+	t.Helper()
+	const restores = "/apis/lifecycle.exeunt.dev/v1/restores"
+	h := s.HTTP()
+	if a := h.Do(t, harness.Request{Method: "DELETE", Path: "/api/v1/namespaces/default/configmaps/root"}); a.Code != 200 {
+		t.Fatalf("%s: delete: %d %s", step, a.Code, a.Body)
+	}
+	harness.Until(t, "the cascade to end", func() error {
+		if left := s.Query(`SELECT name FROM objects WHERE name IN ('root', 'grandchild') OR name LIKE 'child-%'`); len(left) > 0 {
+			return fmt.Errorf("%v are left", left)
+		}
+		return nil
+	})
+	ask := func() (harness.Answer, error) {
+		return h.Try(harness.Request{Method: "POST", Path: restores,
+			Body: fmt.Sprintf(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","metadata":{"name":"back"},"spec":{"uid":%q,"withCascade":true}}`, root)})
+	}
+	fault.Hang = true
+	mend := s.Break(fault)
+	asked := make(chan struct{})
+	go func() { // the kill takes its answer
+		defer close(asked)
+		_, _ = ask()
+	}()
+	s.AwaitHang()
+	s.Kill()
+	<-asked
+	s.Unhang()
+	mend()
+	s.Start()
+	h = s.HTTP()
+	if fault.Event == "INSERT" && fault.Table == "restores" {
+		if back := s.Query(`SELECT name FROM objects WHERE name = 'root'`); len(back) > 0 {
+			t.Errorf("%s: objects are back without a Restore", step)
+		}
+		if a, err := ask(); err != nil || a.Code != 201 {
+			t.Fatalf("%s: %d %s, %v", step, a.Code, a.Body, err)
+		}
+	}
+	harness.Until(t, step+": the restore to end", func() error {
+		if phase := h.Do(t, harness.Request{Method: "GET", Path: restores + "/back"}).Field("status.phase"); phase != `"Complete"` {
+			return fmt.Errorf("it is %s", phase)
+		}
+		return nil
+	})
+	harness.Until(t, step+": its task to be settled", func() error {
+		if tasks := s.Query(`SELECT name FROM restore_reviews`); len(tasks) > 0 {
+			return errors.New("there is a task")
+		}
+		return nil
+	})
+	if a := h.Do(t, harness.Request{Method: "DELETE", Path: restores + "/back"}); a.Code != 200 {
+		t.Fatalf("%s: delete the Restore: %d %s", step, a.Code, a.Body)
+	}
+}
+
+// bodies are the ConfigMaps as they are stored, without what every write changes.
+func bodies(t *testing.T, s *harness.Server) map[string]string {
+	t.Helper()
+	list, err := client(t, s).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, o := range list.Items {
+		o.ResourceVersion, o.ManagedFields = "", nil
+		body, err := json.Marshal(&o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[o.Name] = string(body)
+	}
+	return out
 }
 
 // TestKillLeaving kills the server while a cascade leaves the archive, in the transaction that deletes the last of its rows: nothing of
