@@ -304,6 +304,45 @@ func TestRestoreOfOneWaits(t *testing.T) {
 	})
 }
 
+// TestRestoreLooksAgainSoon: a Restore that waits looks ever more rarely, and soon again after each change.
+func TestRestoreLooksAgainSoon(t *testing.T) {
+	each(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		var held []object.Object
+		for _, name := range []string{"a", "b"} {
+			held = append(held, w.createWith("configmaps:n/"+name, func(m *metav1.ObjectMeta) {
+				m.OwnerReferences, m.Finalizers = w.OwnedBy(owner), []string{"x.dev/hold"}
+			}))
+		}
+		w.delete(owner, background)
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client { return asUser(u.GetName()) })
+		now := time.Now()
+		w.archive.opts.Now = func() time.Time { return now }
+		w.request(asUser("alice"), "back", v1.RestoreSpec{UID: owner.UID, WithCascade: true})
+		pass := func() int64 {
+			now = now.Add(time.Minute)
+			w.archive.work(w.Context(), "back")
+			s, err := w.archive.load(w.Context(), "back")
+			if err != nil {
+				w.Fatal(err)
+			}
+			return now.UnixMilli() - s.Moved
+		}
+		if since := pass(); since != 0 {
+			w.Errorf("the owner came back, and nothing has changed for %d ms", since)
+		}
+		pass()
+		if since := pass(); since != 2*time.Minute.Milliseconds() {
+			w.Errorf("nothing has changed for two minutes, not for %d ms", since)
+		}
+		w.Release(held[0].Key)
+		w.create("configmaps:n/a") // so it does not come back
+		if since := pass(); since != 0 {
+			w.Errorf("one is gone, and nothing has changed for %d ms", since)
+		}
+	})
+}
+
 // TestRestoresAreBounded: a user has at most so many Restores that go on.
 func TestRestoresAreBounded(t *testing.T) {
 	each(t, func(w *world) {
