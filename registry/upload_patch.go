@@ -61,6 +61,9 @@ func (u *upload) chunk(ctx context.Context, w http.ResponseWriter, req *http.Req
 	if got := u.writer.Size() - before; length >= 0 && got != length {
 		return withCleanup(errorf(SizeInvalid, "Content-Range is for %d bytes, %d came", length, got), u.save(ctx))
 	}
+	if n, _ := io.ReadFull(req.Body, make([]byte, 1)); n > 0 {
+		return withCleanup(errorf(SizeInvalid, "Content-Range is for %d bytes, and more came", length), u.save(ctx))
+	}
 	return nil
 }
 

@@ -148,6 +148,20 @@ func TestUploadRefuses(t *testing.T) {
 		}
 		w.want(201, "PUT", at+"?digest="+sha256("content!"), headers{"Content-Range": "7-7"}, "!")
 		w.blob("a", sha256("content!"), "content!")
+
+		streamed := func() io.Reader { return io.MultiReader(strings.NewReader("content")) } // without Content-Length
+		at = w.begin("a")
+		w.refuses(400, registry.SizeInvalid, "PATCH", at, headers{"Content-Range": "0-7"}, streamed())
+		if a := w.want(204, "GET", at, nil, nil); a.header.Get("Range") != "0-6" {
+			w.Errorf("after a chunk that was too short: %v", a.header)
+		}
+		for _, method := range []string{"PATCH", "PUT"} {
+			at = w.begin("a")
+			w.refuses(400, registry.SizeInvalid, method, at+"?digest="+sha256("conten"), headers{"Content-Range": "0-5"}, streamed())
+			if a := w.want(204, "GET", at, nil, nil); a.header.Get("Range") != "0-5" {
+				w.Errorf("%s of more than its range: %v", method, a.header)
+			}
+		}
 	})
 }
 

@@ -2,7 +2,11 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
 
 	"github.com/exeunt/exeunt/api"
 )
@@ -33,4 +37,32 @@ func TestSeriesAreBounded(t *testing.T) {
 		return
 	}
 	t.Error("there is no apiserver_request_total")
+}
+
+// TestRequestSeries: requests and their times have the names and labels that Kubernetes' dashboards read.
+func TestRequestSeries(t *testing.T) {
+	meters := openMetrics(t)
+	meters.observe(api.Observation{Verb: "PATCH", DryRun: "All", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale",
+		Scope: "resource", Code: 200, Took: 70 * time.Millisecond})
+	const labels = `component="apiserver",dry_run="All",group="apps",resource="deployments",scope="resource",subresource="scale",verb="PATCH",version="v1"`
+	var page strings.Builder
+	families, err := meters.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&page, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, line := range []string{
+		`apiserver_request_total{code="200",` + labels + `} 1`,
+		`apiserver_request_duration_seconds_bucket{` + labels + `,le="0.05"} 0`,
+		`apiserver_request_duration_seconds_bucket{` + labels + `,le="0.1"} 1`,
+		`apiserver_request_duration_seconds_sum{` + labels + `} 0.07`,
+	} {
+		if !strings.Contains(page.String(), line+"\n") {
+			t.Errorf("the page has no line %s", line)
+		}
+	}
 }
