@@ -6,7 +6,8 @@
 // A test that passes then is named on a line `FLAKY PACKAGE TEST`; retest fails if
 // one fails again. It runs a whole package again if its program ended early (a
 // panic, a timeout), because the tests behind that point did not run. Where
-// something does not build, or more than ten tests fail, nothing runs again.
+// something does not build, or more than ten tests fail, nothing runs again. A test that takes
+// longer than slowTest is named on a line `SLOW TIME PACKAGE TEST`.
 package main
 
 import (
@@ -21,12 +22,16 @@ import (
 	"strings"
 )
 
-const mostReruns = 10
+const (
+	mostReruns = 10
+	slowTest   = 20 // seconds
+)
 
 // event is a line of `go test -json`; go doc cmd/test2json describes it.
 type event struct {
 	Action, Package, Test, Output string
 	FailedBuild                   string
+	Elapsed                       float64 // seconds
 }
 
 // result is what has happened in one package.
@@ -127,6 +132,9 @@ func follow(events io.Reader, out io.Writer) map[string]*result {
 }
 
 func (r *result) add(e event, out io.Writer) {
+	if e.Test != "" && e.Elapsed > slowTest {
+		fmt.Fprintf(out, "SLOW %.0fs %s %s\n", e.Elapsed, e.Package, e.Test)
+	}
 	switch e.Action {
 	case "output":
 		if e.Test == "" && (e.Output == "PASS\n" || e.Output == "FAIL\n") {
