@@ -369,3 +369,35 @@ func BenchmarkAuthorize(b *testing.B) {
 		}
 	}
 }
+
+// TestOnlyCollects: an update that changes finalizers and owners only needs none of the rights that the role gives,
+// however its kind and version came into the object.
+func TestOnlyCollects(t *testing.T) {
+	old := clusterRoleOf("all", rule("*", "*", "*", ""))
+	old.ResourceVersion = "1"
+	for name, test := range map[string]struct {
+		change func(*rbacv1.ClusterRole)
+		want   bool
+	}{
+		"nothing":    {func(*rbacv1.ClusterRole) {}, true},
+		"finalizers": {func(r *rbacv1.ClusterRole) { r.Finalizers = []string{"example.com/a"} }, true},
+		"owners":     {func(r *rbacv1.ClusterRole) { r.OwnerReferences = []metav1.OwnerReference{{Name: "a"}} }, true},
+		"written": {func(r *rbacv1.ClusterRole) {
+			r.ManagedFields, r.ResourceVersion = []metav1.ManagedFieldsEntry{{Manager: "a"}}, "2"
+		}, true},
+		"sent": {func(r *rbacv1.ClusterRole) {
+			r.TypeMeta = metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}
+		}, true},
+		"labels": {func(r *rbacv1.ClusterRole) { r.Labels = map[string]string{"a": "b"} }, false},
+		"rules":  {func(r *rbacv1.ClusterRole) { r.Rules = append(r.Rules, rule("get", "core", "pods", "")) }, false},
+	} {
+		next := old.DeepCopy()
+		test.change(next)
+		if got := onlyCollects(next, old); got != test.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	if onlyCollects(old, nil) {
+		t.Error("a create only collects")
+	}
+}

@@ -146,7 +146,7 @@ func (c *cluster) complete(namespace string) string {
 		return err.Error()
 	}
 	data := found.(*corev1.ConfigMap).Data
-	if bundle := data["ca.crt"]; len(data) != 1 || strings.Count(bundle, "BEGIN") != 2 ||
+	if bundle := data["ca.crt"]; len(data) != 1 || len(found.(*corev1.ConfigMap).BinaryData) != 0 || strings.Count(bundle, "BEGIN") != 2 ||
 		!strings.Contains(bundle, string(c.cas[0])) || !strings.Contains(bundle, string(c.cas[1])) {
 		return fmt.Sprintf("the bundle is %v", data)
 	}
@@ -179,12 +179,17 @@ func TestDefaults(t *testing.T) {
 			c.until("shop")
 			c.remove(object.Key{Kind: object.ConfigMaps, Namespace: "shop", Name: "kube-root-ca.crt"})
 			c.until("shop")
-			found, err := c.writer.Get(t.Context(), configMaps, "shop", "kube-root-ca.crt")
-			c.must(err)
-			changed := found.DeepCopyObject().(*corev1.ConfigMap)
-			changed.Data = map[string]string{"ca.crt": "forged", "more": "x"}
-			c.must(c.writer.Update(t.Context(), configMaps, changed, found))
-			c.until("shop")
+			for _, change := range []func(*corev1.ConfigMap){
+				func(m *corev1.ConfigMap) { m.Data = map[string]string{"ca.crt": "forged", "more": "x"} },
+				func(m *corev1.ConfigMap) { m.BinaryData = map[string][]byte{"more": []byte("x")} },
+			} {
+				found, err := c.writer.Get(t.Context(), configMaps, "shop", "kube-root-ca.crt")
+				c.must(err)
+				changed := found.DeepCopyObject().(*corev1.ConfigMap)
+				change(changed)
+				c.must(c.writer.Update(t.Context(), configMaps, changed, found))
+				c.until("shop")
+			}
 		})
 	}
 }
