@@ -304,3 +304,14 @@ func TestUpdateReservesAnAddress(t *testing.T) {
 		t.Errorf("update: %v, %d reserved", err, w.reserved())
 	}
 }
+
+func TestParseRange(t *testing.T) {
+	for text, want := range map[string]bool{
+		"10.96.0.0/12": true, "10.0.0.0/8": true, "10.0.0.0/30": true,
+		"8.0.0.0/7": false, "10.0.0.0/31": false, "10.96.0.1/12": false, "fd00::/16": false, "10.96.0.0": false, "": false,
+	} {
+		if _, err := service.ParseRange(text); (err == nil) != want {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
