@@ -8,7 +8,7 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check lint vulnerabilities test long long-list bench schema generate image release long-race long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages
+.PHONY: help run build demo screenshots check vulnerabilities test long long-list bench schema generate image release long-race long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | grep -v '^long-' | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -35,16 +35,12 @@ screenshots: build ## draw the console's pages during the demo into docs/images;
 	cd test && go build -ldflags '-s -w' -o bin/demo/ ./cmd/screenshots ./cmd/kubectl
 	script/chromium test/bin/demo/screenshots -exeunt bin/exeunt -kubectl test/bin/demo/kubectl -examples examples/shop -into docs/images
 
-check: ## the quick gate: format, vet, staticcheck, our own rules
+check: ## the quick gate: format, the linters of .golangci.yml (vet and staticcheck among them), our own rules; the first run builds the linters, which takes minutes
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "run gofmt -w on:"; echo "$$files"; exit 1; fi
-	go vet ./...
+	$(GOLANGCI) run ./...
 	cd test && go vet ./...
-	$(STATICCHECK) ./...
 	cd test && $(STATICCHECK) ./...
 	go test -count=1 .
-
-lint: ## the linters of .golangci.yml; the first run builds them, which takes minutes
-	$(GOLANGCI) run ./...
 
 vulnerabilities: ## known vulnerabilities in what is linked; needs the Go vulnerability database
 	$(GOVULNCHECK) ./...

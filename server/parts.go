@@ -118,7 +118,7 @@ func (s *server) addDatabase(context.Context) error {
 			}
 			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
 			if bytes, free, err := disk(s.config.Data); err == nil {
-				all.Disk = Disk{Bytes: int64(bytes), Free: int64(free)}
+				all.Disk = Disk{Bytes: bytes, Free: free}
 			}
 			return errors.Join(err, backupErr)
 		},

@@ -220,16 +220,17 @@ func listCounters(ctx context.Context, tx *sql.Tx) (counters []copiedCounter, er
 	if err != nil {
 		return nil, err
 	}
+	defer rows.Close()
 	var names []string // quoted by PostgreSQL
 	for rows.Next() {
 		var c copiedCounter
 		var name string
 		if err := rows.Scan(&c.Table, &c.Column, &name); err != nil {
-			return nil, errors.Join(err, rows.Close())
+			return nil, err
 		}
 		counters, names = append(counters, c), append(names, name)
 	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+	if err := rows.Err(); err != nil {
 		return nil, err
 	}
 	for i := range counters {

@@ -142,7 +142,7 @@ func TestFailedTransaction(t *testing.T) {
 					return err
 				}
 				if err := tx.Restore(t.Context(), w.request("configmaps", "c", "")); err == nil || err.Error() != over {
-					return fmt.Errorf("the third ConfigMap: %v", err)
+					return fmt.Errorf("the third ConfigMap: %w", err)
 				}
 				return stop
 			})

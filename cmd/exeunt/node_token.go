@@ -66,7 +66,7 @@ func (t *target) printToken(out, notes io.Writer, made v1alpha1.Token, o *output
 	if err != nil {
 		return err
 	}
-	writef(notes, "With token %s one node can join project %s until %s. On that machine run:\n",
+	_ = writef(notes, "With token %s one node can join project %s until %s. On that machine run:\n",
 		made.ID, made.Project, made.ExpiresAt.Local().Format(time.DateTime))
 	_, err = fmt.Fprintf(out, "exeunt node join --server %s%s --token %s\n", config.Host, authorityFlag(config), made.Text)
 	return err

@@ -145,7 +145,7 @@ func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, no
 	for pause := 50 * time.Millisecond; !spec.DryRun && !reply.Status.Phase.Ended(); pause = min(2*pause, time.Second) {
 		if note := reply.Status.Message; note != said {
 			said = note
-			writef(notes, "%s restored so far; %s. Waiting; the server goes on if you stop this command (to end it: kubectl delete restore %s)\n",
+			_ = writef(notes, "%s restored so far; %s. Waiting; the server goes on if you stop this command (to end it: kubectl delete restore %s)\n",
 				counted(reply.Status.Created, "object"), note, reply.Name)
 		}
 		select {
@@ -180,10 +180,10 @@ func writeRestore(p *printer, warnings io.Writer, spec v1.RestoreSpec, status v1
 		}
 		p.line("%s", line)
 		for _, c := range r.Changes {
-			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c.String())
+			_ = writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, c.String())
 		}
 		for _, w := range r.Warnings {
-			writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
+			_ = writef(warnings, "Warning: %s/%s: %s\n", strings.ToLower(r.Kind), r.Name, w)
 		}
 	}
 	if status.CalledOff > 0 && status.CalledOff == len(status.Results) {

@@ -45,7 +45,7 @@ yet. The deletion of a namespace counts as one in that namespace.`,
 				return err
 			}
 			root := last.Spec.Root
-			writef(cmd.ErrOrStderr(), "Undoing the deletion of %s %s, %s ago\n", root.Kind, about.Printable(root.Name), duration.HumanDuration(time.Since(last.Spec.StartedAt.Time)))
+			_ = writef(cmd.ErrOrStderr(), "Undoing the deletion of %s %s, %s ago\n", root.Kind, about.Printable(root.Name), duration.HumanDuration(time.Since(last.Spec.StartedAt.Time)))
 			return restoreEach(cmd, client, []v1.RestoreSpec{{Cascade: last.Name, DryRun: dryRun}}, &o)
 		},
 	}

@@ -188,7 +188,7 @@ func (a *Archive) find(ctx context.Context, client kind.Client, t target) (f fou
 		f.deleting = slices.DeleteFunc(f.deleting, func(h store.Head) bool { return refused(h.Key) })
 		return denial
 	}
-	if keep("get"); len(f.removed)+len(f.deleting) == 0 {
+	if _ = keep("get"); len(f.removed)+len(f.deleting) == 0 {
 		return f, object.BadRequestf("%s", missing)
 	}
 	defaults := len(f.removed)
