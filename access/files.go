@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 // Files are certificates that an administrator provides. An empty name: none.
@@ -89,12 +91,7 @@ func (id *Identity) Reload() (changed bool, err error) {
 // be used is logged once for each new fault.
 func (id *Identity) WatchFiles(ctx context.Context, log *slog.Logger) error {
 	last := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(reloadEvery):
-		}
+	for task.Sleep(ctx, reloadEvery) {
 		changed, err := id.Reload()
 		switch {
 		case err != nil && err.Error() != last:
@@ -107,6 +104,7 @@ func (id *Identity) WatchFiles(ctx context.Context, log *slog.Logger) error {
 			log.Info("certificate files were read again")
 		}
 	}
+	return nil
 }
 
 // certificateFor chooses the serving certificate by the name, or the address, that the

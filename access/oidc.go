@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -59,12 +60,8 @@ func openOIDC(ctx context.Context, o OIDCOptions) (authenticator.Token, error) {
 		return nil, fmt.Errorf("--oidc-client-id is missing: it is the audience of the tokens")
 	}
 	prefix := o.UsernamePrefix
-	if prefix == "" {
-		prefix = o.Issuer + "#"
-	}
-	if o.UsernameClaim == "" {
-		o.UsernameClaim = "sub"
-	}
+	prefix = cmp.Or(prefix, o.Issuer+"#")
+	o.UsernameClaim = cmp.Or(o.UsernameClaim, "sub")
 	mappings := apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: o.UsernameClaim, Prefix: prefixOf(prefix)}}
 	if o.GroupsClaim != "" {
 		mappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: o.GroupsClaim, Prefix: prefixOf(o.GroupsPrefix)}

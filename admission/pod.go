@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,9 +119,7 @@ func (p *podPlugin) class(name string) (*schedulingv1.PriorityClass, error) {
 // right after it is created, with no settings, so a missing one is that one. In a
 // namespace that is missing or terminating the store refuses the pod.
 func (p *podPlugin) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	if name == "" {
-		name = "default"
-	}
+	name = cmp.Or(name, "default")
 	account, err := p.accounts.ServiceAccounts(namespace).Get(name)
 	if err == nil {
 		return account, nil

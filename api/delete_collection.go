@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/google/uuid"
@@ -32,9 +33,7 @@ const (
 // with the failed one may have happened.
 func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions, list *metainternal.ListOptions) (runtime.Object, error) {
 	page := *list
-	if page.Limit == 0 {
-		page.Limit = listedAtOnce
-	}
+	page.Limit = cmp.Or(page.Limit, listedAtOnce)
 	collected := listBuilder{list: r.v.NewList()}
 	c := collectionDelete{resource: r, validate: validate, options: options, cascade: uuid.NewString()}
 	if c.options == nil {

@@ -15,6 +15,7 @@ package backup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -47,15 +48,9 @@ type Server struct {
 
 // WithDefaults fills in the defaults.
 func (s Server) WithDefaults() Server {
-	if s.Database == "" {
-		s.Database = filepath.Join(s.Data, "exeunt.db")
-	}
-	if s.Storage == "" {
-		s.Storage = filepath.Join(s.Data, "blobs")
-	}
-	if s.EncryptionConfig == "" {
-		s.EncryptionConfig = filepath.Join(s.Data, encryptionFile)
-	}
+	s.Database = cmp.Or(s.Database, filepath.Join(s.Data, "exeunt.db"))
+	s.Storage = cmp.Or(s.Storage, filepath.Join(s.Data, "blobs"))
+	s.EncryptionConfig = cmp.Or(s.EncryptionConfig, filepath.Join(s.Data, encryptionFile))
 	return s
 }
 

@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,9 +59,7 @@ const copiers = 4
 //  5. the manifest: from now on the backup exists.
 func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result Result, err error) {
 	s = s.WithDefaults()
-	if o.lease == 0 {
-		o.lease = holdLease
-	}
+	o.lease = cmp.Or(o.lease, holdLease)
 	if err := checkSource(s); err != nil {
 		return result, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -105,12 +106,7 @@ func (h *hold) extend(ctx context.Context) error {
 // keep extends the lease until ctx ends, and cancels the work when it is lost. Other
 // failures are repeated: the lease decides.
 func (h *hold) keep(ctx context.Context, every time.Duration, lose context.CancelCauseFunc) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(every):
-		}
+	for task.Sleep(ctx, every) {
 		if err := h.extend(ctx); errors.Is(err, errHold) {
 			lose(err)
 			return

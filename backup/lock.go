@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/internal/lockfile"
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 // ErrBusy: another process writes to the target, or backs the same database up.
@@ -99,12 +100,7 @@ func (t *Target) checkLocks(ctx context.Context, own string) error {
 // the lease, the lock is lost.
 func (t *Target) keepLock(ctx context.Context, own string, lose context.CancelCauseFunc) {
 	last := time.Now()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(lockRefresh):
-		}
+	for task.Sleep(ctx, lockRefresh) {
 		err := t.store.PutDocument(ctx, own, []byte("a process writes backups here\n"))
 		if err == nil {
 			last = time.Now()

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -52,9 +53,7 @@ func NewService(c Config) (*Service, error) {
 	case c.Emitter == nil:
 		return nil, ErrServiceEmitterRequired
 	}
-	if c.TokenTTL == 0 {
-		c.TokenTTL = defaultTokenTTL
-	}
+	c.TokenTTL = cmp.Or(c.TokenTTL, defaultTokenTTL)
 	if c.TokenTTL < minTokenTTL || c.TokenTTL > maxTokenTTL {
 		return nil, fmt.Errorf("%w: it is %s", ErrServiceTokenTTL, c.TokenTTL)
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"embed"
@@ -85,9 +86,7 @@ func compress(data []byte) []byte {
 // file is the same, so that a new version of the server has no old page.
 func (f *files) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	name := strings.TrimPrefix(req.URL.Path, Path)
-	if name == "" {
-		name = "index.html"
-	}
+	name = cmp.Or(name, "index.html")
 	found, ok := f.byName[name]
 	if !ok {
 		http.NotFound(w, req)

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -181,7 +182,7 @@ func (s *Sessions) End(ctx context.Context, secret string) error {
 
 // Run removes ended sessions until ctx ends.
 func (s *Sessions) Run(ctx context.Context) error {
-	for {
+	for wait := time.Duration(0); task.Sleep(ctx, wait); wait = sweepEvery {
 		err := s.db.Write(ctx, func(tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, sweepSessions, s.now().UnixMilli())
 			return err
@@ -189,12 +190,8 @@ func (s *Sessions) Run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("ended console sessions were not removed; the next sweep tries again", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(sweepEvery):
-		}
 	}
+	return nil
 }
 
 // seal encrypts a credential for its row.

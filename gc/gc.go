@@ -20,6 +20,7 @@ package gc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -89,15 +90,11 @@ const (
 // New makes a collector that the store wakes after changes. Call it before
 // store.Run.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Collector, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.OrphanWait == 0 {
-		o.OrphanWait = DefaultOrphanWait
-	}
+	o.OrphanWait = cmp.Or(o.OrphanWait, DefaultOrphanWait)
 	c := &Collector{db: db, store: st, kinds: kinds, opts: o, reported: map[string]time.Time{}}
 	c.pace.fixed = o.Budget
 	q := queue
@@ -152,12 +149,7 @@ func (c *Collector) scanWhenDue(ctx context.Context) {
 // scanSoon scans after scanAfter, and retries until it succeeds. The scan includes
 // kinds that are added during the delay.
 func (c *Collector) scanSoon(ctx context.Context) (goOn bool) {
-	for wait := scanAfter; ; wait = scanRetry {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(wait):
-		}
+	for wait := scanAfter; task.Sleep(ctx, wait); wait = scanRetry {
 		_, err := c.Scan(ctx)
 		if err == nil {
 			return true
@@ -166,6 +158,7 @@ func (c *Collector) scanSoon(ctx context.Context) (goOn bool) {
 			c.opts.Logger.Warn("scan for objects without owners failed", "error", err, "retry", scanRetry)
 		}
 	}
+	return false
 }
 
 // hasNewKind reports whether kinds has a kind that before has not.

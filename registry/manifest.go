@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"io"
 	"reflect"
@@ -132,9 +133,7 @@ func (m *manifest) take(doc *document) error {
 			return errorf(ManifestInvalid, "a manifest of type %s needs config and layers, and no manifests", m.mediaType)
 		}
 		m.config, m.layers = doc.Config, *doc.Layers
-		if m.artifactType == "" {
-			m.artifactType = doc.Config.MediaType
-		}
+		m.artifactType = cmp.Or(m.artifactType, doc.Config.MediaType)
 	case v1.MediaTypeImageIndex, dockerList:
 		if doc.Manifests == nil || doc.Config != nil || doc.Layers != nil {
 			return errorf(ManifestInvalid, "a list of type %s needs manifests, and no config or layers", m.mediaType)

@@ -20,6 +20,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -126,15 +127,11 @@ func New(c Config) *Registry {
 	if c.Refresh == nil {
 		c.Refresh = func(context.Context, int64) error { return nil }
 	}
-	if c.SmallBlobs == 0 {
-		c.SmallBlobs = smallBlobs
-	}
+	c.SmallBlobs = cmp.Or(c.SmallBlobs, smallBlobs)
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	r := &Registry{
 		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),

@@ -81,6 +81,7 @@
 package review
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,9 +200,7 @@ func New[T Tx](db *sqldb.DB, q Queue, r Reviewer[T], transact Transactor[T], o O
 	if o.Random == nil {
 		o.Random = rand.Float64
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Logger = o.Logger.With("queue", q.Name)
 	// The engine itself needs no T: this is the one place that knows both.
 	run := func(ctx context.Context, fn func(Tx, reviewFunc) error) error {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -186,44 +187,22 @@ func Check(c Config) error {
 }
 
 func (c Config) withDefaults() Config {
-	if c.ServiceAccountIssuer == "" {
-		c.ServiceAccountIssuer = "https://kubernetes.default.svc"
-	}
-	if c.ServiceRange == "" {
-		c.ServiceRange = "10.96.0.0/12"
-	}
-	if c.Data == "" {
-		c.Data = "data"
-	}
-	if c.Listen == "" {
-		c.Listen = "127.0.0.1:6443"
-	}
-	if c.Database == "" {
-		c.Database = filepath.Join(c.Data, "exeunt.db")
-	}
-	if c.RegistryStorage == "" {
-		c.RegistryStorage = filepath.Join(c.Data, "blobs")
-	}
+	c.ServiceAccountIssuer = cmp.Or(c.ServiceAccountIssuer, "https://kubernetes.default.svc")
+	c.ServiceRange = cmp.Or(c.ServiceRange, "10.96.0.0/12")
+	c.Data = cmp.Or(c.Data, "data")
+	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6443")
+	c.Database = cmp.Or(c.Database, filepath.Join(c.Data, "exeunt.db"))
+	c.RegistryStorage = cmp.Or(c.RegistryStorage, filepath.Join(c.Data, "blobs"))
 	if c.StallTimeout <= 0 {
 		c.StallTimeout = 30 * time.Second
 	}
-	if c.StatementTimeout == 0 {
-		c.StatementTimeout = 2 * time.Minute
-	}
-	if c.LockTimeout == 0 {
-		c.LockTimeout = time.Minute
-	}
-	if c.IdleTransactionTimeout == 0 {
-		c.IdleTransactionTimeout = time.Minute
-	}
-	if c.SlowRequest == 0 {
-		c.SlowRequest = 500 * time.Millisecond
-	}
+	c.StatementTimeout = cmp.Or(c.StatementTimeout, 2*time.Minute)
+	c.LockTimeout = cmp.Or(c.LockTimeout, time.Minute)
+	c.IdleTransactionTimeout = cmp.Or(c.IdleTransactionTimeout, time.Minute)
+	c.SlowRequest = cmp.Or(c.SlowRequest, 500*time.Millisecond)
 	if c.Started == nil {
 		c.Started = func(a Addresses) { fmt.Print(a) }
 	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }

@@ -47,36 +47,19 @@ func ensureNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry
 // The watch begins at a revision before ensureNamespaces reads. So either that read
 // or the watch sees a removal.
 func keepNamespaces(ctx context.Context, st *store.Store, kinds *kind.Registry, log *slog.Logger) error {
-	for ctx.Err() == nil {
-		from := st.Revision()
-		err := ensureNamespaces(ctx, st, kinds)
-		if err == nil {
-			err = awaitRemoval(ctx, st, from)
+	return st.Keep(ctx, log, "system namespaces could not be restored", func(from int64) error {
+		if err := ensureNamespaces(ctx, st, kinds); err != nil {
+			return err
 		}
-		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
-			continue
-		}
-		log.Warn("system namespaces could not be restored; the next try is in a second", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
-}
-
-// awaitRemoval returns nil once a system namespace is removed after revision from.
-func awaitRemoval(ctx context.Context, st *store.Store, from int64) error {
-	w, err := st.Watch(ctx, store.WatchRequest{Kind: object.Namespaces, From: from})
-	for err == nil {
-		var events []*store.Event
-		if events, _, err = w.Next(ctx); err == nil && slices.ContainsFunc(events, func(e *store.Event) bool {
-			return e.Type == store.Removed && slices.Contains(systemNamespaces, e.Object.Name)
-		}) {
+		return st.Follow(ctx, store.WatchRequest{Kind: object.Namespaces, From: from}, func(events []*store.Event) error {
+			if slices.ContainsFunc(events, func(e *store.Event) bool {
+				return e.Type == store.Removed && slices.Contains(systemNamespaces, e.Object.Name)
+			}) {
+				return ensureNamespaces(ctx, st, kinds)
+			}
 			return nil
-		}
-	}
-	return err
+		})
+	})
 }
 
 // createNamespace creates a namespace, unless it exists.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 // renewEvery is how often the certificates are checked. They are replaced 31 days
@@ -36,18 +37,12 @@ func newRenewal(c Config, identity *access.Identity, l net.Listener) *renewal {
 
 // run renews until the context ends. It logs a failure and retries after every.
 func (r *renewal) run(ctx context.Context) error {
-	ticker := time.NewTicker(r.every)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for task.Sleep(ctx, r.every) {
 		if err := r.renewOnce(); err != nil {
 			r.log.Error("certificates could not be renewed; the next try is in "+r.every.String(), "error", err)
 		}
 	}
+	return nil
 }
 
 func (r *renewal) renewOnce() error {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,9 +37,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 // with encrypted Secrets a missing key is never replaced.
 func openKeys(ctx context.Context, c Config, db *sqldb.DB) (keys *seal.Keys, created bool, err error) {
 	path := c.EncryptionConfig
-	if path == "" {
-		path = filepath.Join(c.Data, "encryption.yaml")
-	}
+	path = cmp.Or(path, filepath.Join(c.Data, "encryption.yaml"))
 	keys, err = seal.Load(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return keys, false, err

@@ -61,13 +61,8 @@ func (s *server) addWellKnown(context.Context) error {
 }
 
 func (w *wellKnown) keep(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wellKnownEvery):
-			w.ensureLogged(ctx)
-		}
+	for task.Sleep(ctx, wellKnownEvery) {
+		w.ensureLogged(ctx)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 const (
@@ -46,14 +48,7 @@ func (s *Store) runCompactor(ctx context.Context) {
 	c := compactor{keepFor: s.opts.KeepFor, keepRevisions: s.opts.KeepRevisions}
 	before := s.Revision()
 	c.next(s.now(), before)
-	ticker := time.NewTicker(s.opts.CompactEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for task.Sleep(ctx, s.opts.CompactEvery) {
 		current := s.Revision()
 		err := s.compact(ctx, c.next(s.now(), current))
 		if err == nil {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 const (
@@ -81,10 +83,7 @@ func (s *Store) runListener(ctx context.Context) {
 			return
 		}
 		s.log.Warn("listening for changes failed", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(relisten):
-		}
+		task.Sleep(ctx, relisten)
 	}
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -219,8 +220,6 @@ func (t *Tx) withFlushed(b *sqldb.Batch) *sqldb.Batch {
 
 func (o *Stored) state() *state {
 	stored := o.stored
-	if stored == 0 {
-		stored = len(o.Body)
-	}
+	stored = cmp.Or(stored, len(o.Body))
 	return &state{id: o.ID, uid: string(o.UID), revision: o.Revision, deleting: o.Deleting, own: o.own, body: o.Body, stored: stored}
 }

@@ -8,6 +8,7 @@
 package auditlog
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -201,9 +202,7 @@ func (l *Log) openFile(o Options) (audit.Backend, error) {
 
 // inMode wraps a backend as its mode says.
 func inMode(mode, otherwise string, b audit.Backend, batch buffered.BatchConfig) audit.Backend {
-	if mode == "" {
-		mode = otherwise
-	}
+	mode = cmp.Or(mode, otherwise)
 	switch mode {
 	case BlockingStrict:
 		return b

@@ -254,10 +254,7 @@ func (d *Directory) follow(ctx context.Context, f *followed) {
 		for err != nil && ctx.Err() == nil {
 			if !object.Is(err, object.Expired) {
 				d.log.Warn("changes of roles and users cannot be followed; the next try is soon", "kind", f.storage, "error", err, "retry", retryAfter)
-				select {
-				case <-ctx.Done():
-				case <-time.After(retryAfter):
-				}
+				task.Sleep(ctx, retryAfter)
 			}
 			err = d.load(ctx, f)
 		}

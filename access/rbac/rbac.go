@@ -9,6 +9,7 @@
 package rbac
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -77,10 +78,7 @@ func (x *Index) add(subjects []rbacv1.Subject, namespace string, g grant) {
 		key := subject{name: s.Name, namespace: namespace, group: s.Kind == rbacv1.GroupKind}
 		reason := fmt.Sprintf("RBAC: allowed by %s to %s %q", g.reason, s.Kind, s.Name)
 		if s.Kind == rbacv1.ServiceAccountKind {
-			home := s.Namespace
-			if home == "" {
-				home = namespace
-			}
+			home := cmp.Or(s.Namespace, namespace)
 			if home == "" {
 				continue
 			}

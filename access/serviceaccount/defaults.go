@@ -60,22 +60,15 @@ var errRefused = errors.New("a quota refused an object")
 // look at all namespaces, so that one of them sees every change.
 func (d *Defaults) Run(ctx context.Context) error {
 	d.refused = make(chan struct{}, 1)
-	for ctx.Err() == nil {
-		from := d.Writer.Store.Revision()
-		err := d.ensureAll(ctx)
-		if err == nil {
-			err = d.follow(ctx, from)
+	return d.Writer.Store.Keep(ctx, d.Logger, "default service accounts could not be created", func(from int64) error {
+		if err := d.ensureAll(ctx); err != nil {
+			return err
 		}
-		if ctx.Err() != nil || object.Is(err, object.Expired) || errors.Is(err, errRefused) {
-			continue
+		if err := d.follow(ctx, from); !errors.Is(err, errRefused) {
+			return err
 		}
-		d.Logger.Warn("default service accounts could not be created; the next try is in a second", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // ensureAll completes all namespaces: two reads for each, and a write for what is missing.
@@ -113,14 +106,7 @@ func (d *Defaults) follow(ctx context.Context, from int64) error {
 		{Kind: object.ConfigMaps, Name: object.RootCA, From: from},
 	} {
 		group.Go(task.Catch(func() error {
-			w, err := d.Writer.Store.Watch(ctx, r)
-			for err == nil {
-				var events []*store.Event
-				if events, _, err = w.Next(ctx); err == nil {
-					err = d.react(ctx, events)
-				}
-			}
-			return err
+			return d.Writer.Store.Follow(ctx, r, func(events []*store.Event) error { return d.react(ctx, events) })
 		}))
 	}
 	group.Go(func() error {
@@ -129,12 +115,10 @@ func (d *Defaults) follow(ctx context.Context, from int64) error {
 			return ctx.Err()
 		case <-d.refused:
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Sleep(ctx, cmp.Or(d.Retry, time.Minute)) {
 			return ctx.Err()
-		case <-time.After(cmp.Or(d.Retry, time.Minute)):
-			return errRefused
 		}
+		return errRefused
 	})
 	return group.Wait()
 }

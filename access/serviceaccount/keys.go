@@ -127,41 +127,27 @@ func (k *Keys) refreshOnce(ctx context.Context) error {
 
 // Run follows the Secret and rotates until the context ends.
 func (k *Keys) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		from := k.writer.Store.Revision()
-		err := k.Load(ctx)
-		if err == nil {
-			err = k.await(ctx, from)
+	return k.writer.Store.Keep(ctx, k.log, "keys of service account tokens could not be read", func(from int64) error {
+		if err := k.Load(ctx); err != nil {
+			return err
 		}
-		if err != nil && ctx.Err() == nil && !object.Is(err, object.Expired) {
-			k.log.Warn("keys of service account tokens could not be read; the next try is in a second", "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	}
-	return nil
+		return k.await(ctx, from)
+	})
 }
 
 // await returns after a change of the Secret, or after an hour.
 func (k *Keys) await(ctx context.Context, from int64) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Hour, errRotate)
 	defer cancel()
-	w, err := k.writer.Store.Watch(ctx, store.WatchRequest{Kind: object.Secrets, Namespace: secretNamespace, Name: secretName, From: from})
-	for err == nil {
-		var events []*store.Event
-		if events, _, err = w.Next(ctx); len(events) > 0 {
-			return nil
-		}
-	}
-	if errors.Is(context.Cause(ctx), errRotate) {
+	r := store.WatchRequest{Kind: object.Secrets, Namespace: secretNamespace, Name: secretName, From: from}
+	err := k.writer.Store.Follow(ctx, r, func([]*store.Event) error { return errRotate })
+	if errors.Is(err, errRotate) || errors.Is(context.Cause(ctx), errRotate) {
 		return nil
 	}
 	return err
 }
 
-var errRotate = fmt.Errorf("time to look at the age of the keys")
+var errRotate = fmt.Errorf("time to look at the keys")
 
 // signing returns the key that signs: the newest that every replica knows.
 func (k *Keys) signing() key {

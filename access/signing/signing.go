@@ -52,38 +52,26 @@ type Signer struct {
 
 // Run signs and sweeps until the context ends.
 func (s *Signer) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		from := s.Writer.Store.Revision()
-		err := s.Sweep(ctx)
-		if err == nil {
-			err = s.follow(ctx, from)
+	return s.Writer.Store.Keep(ctx, s.Logger, "certificate requests could not be handled", func(from int64) error {
+		if err := s.Sweep(ctx); err != nil {
+			return err
 		}
-		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
-			continue
-		}
-		s.Logger.Warn("certificate requests could not be handled; the next try is in a second", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+		return s.follow(ctx, from)
+	})
 }
 
 // follow handles every change of a request. It returns nil when the next sweep is due.
 func (s *Signer) follow(ctx context.Context, from int64) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepEvery)
 	defer cancel()
-	w, err := s.Writer.Store.Watch(ctx, store.WatchRequest{Kind: builtin.SigningRequests, From: from})
-	for err == nil {
-		var events []*store.Event
-		events, _, err = w.Next(ctx)
+	err := s.Writer.Store.Follow(ctx, store.WatchRequest{Kind: builtin.SigningRequests, From: from}, func(events []*store.Event) (err error) {
 		for _, e := range events {
 			if err == nil && e.Type != store.Removed {
 				err = s.handle(ctx, e.Object.Body, e.Object.ResourceVersion())
 			}
 		}
-	}
+		return err
+	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}

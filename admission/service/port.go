@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"fmt"
@@ -61,9 +62,7 @@ func (a *Addresses) attachPorts(ctx context.Context, svc, old *corev1.Service, o
 	shared := map[int32]int32{} // TCP and UDP of one port share their node port
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		if p.NodePort == 0 {
-			p.NodePort = shared[p.Port]
-		}
+		p.NodePort = cmp.Or(p.NodePort, shared[p.Port])
 		if p.NodePort == 0 && !allocate {
 			continue
 		}

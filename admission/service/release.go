@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,22 +26,12 @@ import (
 // The watch begins at a revision before the scan reads. So the scan or the watch sees
 // every Service that leaves.
 func (a *Addresses) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		from := a.Store.Revision()
-		err := a.Scan(ctx)
-		if err == nil {
-			err = a.follow(ctx, from)
+	return a.Store.Keep(ctx, a.Log, "addresses of removed Services could not be given back", func(from int64) error {
+		if err := a.Scan(ctx); err != nil {
+			return err
 		}
-		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
-			continue
-		}
-		a.Log.Warn("addresses of removed Services could not be given back; the next try is in a second", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+		return a.Store.Follow(ctx, store.WatchRequest{Kind: services, From: from}, func(events []*store.Event) error { return a.giveBack(ctx, events) })
+	})
 }
 
 // Scan reserves the ports that lack a reservation, and gives back all addresses and ports that no Service uses.
@@ -64,33 +53,23 @@ func (a *Addresses) Scan(ctx context.Context) error {
 	return nil
 }
 
-// follow gives back the addresses of the Services that leave after a revision.
-func (a *Addresses) follow(ctx context.Context, from int64) error {
-	w, err := a.Store.Watch(ctx, store.WatchRequest{Kind: services, From: from})
-	if err != nil {
-		return err
-	}
-	defer w.Close()
-	for {
-		events, _, err := w.Next(ctx)
-		if err != nil {
-			return err
+// giveBack releases the addresses of the Services that have left.
+func (a *Addresses) giveBack(ctx context.Context, events []*store.Event) error {
+	for _, e := range events {
+		before := e.Previous
+		if e.Type == store.Removed {
+			before = e.Object.Body
 		}
-		for _, e := range events {
-			before := e.Previous
-			if e.Type == store.Removed {
-				before = e.Object.Body
+		for _, key := range reservations(before) {
+			if e.Type == store.Updated && slices.Contains(reservations(e.Object.Body), key) {
+				continue
 			}
-			for _, key := range reservations(before) {
-				if e.Type == store.Updated && slices.Contains(reservations(e.Object.Body), key) {
-					continue
-				}
-				if err := a.release(ctx, key); err != nil {
-					return err
-				}
+			if err := a.release(ctx, key); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
 }
 
 // release deletes a reservation, unless its Service has the address or the port. Reservations

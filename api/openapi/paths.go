@@ -1,6 +1,7 @@
 package openapi
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"unicode"
@@ -197,9 +198,7 @@ func (e endpoint) tag() string { return e.groupName(false) + "_" + camel(e.v.GVK
 // rbac.authorization.k8s.io.
 func (e endpoint) groupName(capital bool) string {
 	group := strings.TrimSuffix(e.v.GVK.Group, ".k8s.io")
-	if group == "" {
-		group = "core"
-	}
+	group = cmp.Or(group, "core")
 	return camel(group, capital)
 }
 

@@ -1,6 +1,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,9 +120,7 @@ func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node,
 		credential: digest(a.request.Secret), enrolledAt: a.now.UnixMilli(), lastSeen: a.now.UnixMilli(), ready: true,
 	}
 	drain := time.Duration(a.request.DrainTimeoutSeconds) * time.Second
-	if drain == 0 {
-		drain = m.opts.DrainTimeout
-	}
+	drain = cmp.Or(drain, m.opts.DrainTimeout)
 	consumed, err := consume(ctx, tx, n, a.request.Nonce)
 	switch {
 	case err != nil:

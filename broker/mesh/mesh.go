@@ -27,6 +27,7 @@
 package mesh
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -70,9 +71,7 @@ func (o *Options) complete() {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 }
 
 // Mesh manages tokens and nodes. It is safe for concurrent use, and any number

@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -52,16 +53,10 @@ const releaseEvery = time.Second
 
 // Run releases Blueprints until ctx ends, and then returns nil.
 func (a *API) Run(ctx context.Context) error {
-	ticker := time.NewTicker(releaseEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	for task.Sleep(ctx, releaseEvery) {
 		if err := a.ReleaseBlueprints(ctx); err != nil && ctx.Err() == nil {
 			a.log.Error("cannot release unused blueprints; retrying", "error", err)
 		}
 	}
+	return nil
 }

@@ -12,6 +12,7 @@
 package provisioning
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"log/slog"
@@ -64,9 +65,7 @@ type API struct {
 
 // New makes the API. Call Serve before its kinds are served.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, log *slog.Logger) *API {
-	if log == nil {
-		log = slog.Default()
-	}
+	log = cmp.Or(log, slog.Default())
 	a := &API{db: db, store: st, kinds: kinds, log: log, now: time.Now}
 	a.blueprints = load(blueprintYAML)
 	a.blueprints.Strategy = blueprintStrategy{a.blueprints.Strategy}

@@ -69,7 +69,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		if err == nil {
 			f.change(ctx, &running, watches, kinds)
 		}
-		if !pause(ctx, kindsEvery) {
+		if !task.Sleep(ctx, kindsEvery) {
 			return nil
 		}
 	}
@@ -109,7 +109,7 @@ func (f *Follower) watch(ctx context.Context, kind broker.ObjectType) {
 		if failures == 2 && ctx.Err() == nil {
 			f.Logger.Warn("cannot watch a kind; polling its objects instead", "apiVersion", kind.APIVersion, "kind", kind.Kind, "error", err)
 		}
-		if !pause(ctx, watchBackoff.Delay(failures, 0)) {
+		if !task.Sleep(ctx, watchBackoff.Delay(failures, 0)) {
 			return
 		}
 	}
@@ -138,16 +138,4 @@ func (f *Follower) due(id broker.ProvisionedResourceID, now time.Time) time.Time
 	}
 	f.last[id] = due
 	return due
-}
-
-// pause waits, and reports whether the time passed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -14,6 +14,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -134,12 +135,8 @@ func NewReconciler(c Config) (*Reconciler, error) {
 	case c.Substrate == nil:
 		return nil, ErrReconcilerSubstrateRequired
 	}
-	if c.Lease == 0 {
-		c.Lease = Queue.Lease
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.Lease = cmp.Or(c.Lease, Queue.Lease)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return &Reconciler{c}, nil
 }
 

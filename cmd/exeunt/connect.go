@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,13 +13,14 @@ import (
 	"strings"
 	"time"
 
-	about "github.com/exeunt/exeunt/deletion"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/homedir"
+
+	about "github.com/exeunt/exeunt/deletion"
 )
 
 // target has the flags that select a server and a namespace. Every command that
@@ -98,9 +100,7 @@ func (t *target) load() (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig %s: %w", l.file, err)
 	}
-	if l.context == "" {
-		l.context = raw.CurrentContext
-	}
+	l.context = cmp.Or(l.context, raw.CurrentContext)
 	known := strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", ")
 	switch {
 	case known == "":

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 func newRestore() *cobra.Command {
@@ -148,10 +150,8 @@ func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, no
 			_ = writef(notes, "%s restored so far; %s. Waiting; the server goes on if you stop this command (to end it: kubectl delete restore %s)\n",
 				counted(reply.Status.Created, "object"), note, reply.Name)
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Sleep(ctx, pause) {
 			return reply.Status, ctx.Err()
-		case <-time.After(pause):
 		}
 		name := reply.Name
 		reply = v1.Restore{}

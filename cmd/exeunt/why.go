@@ -10,9 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	about "github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
-	"github.com/spf13/cobra"
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 func newWhy() *cobra.Command {
@@ -201,10 +203,8 @@ func watchReport(ctx context.Context, c *client, ref v1.ObjectReference, interva
 		if p.err != nil || !s.Exists && s.Remaining == 0 {
 			return p.err
 		}
-		select {
-		case <-ctx.Done():
+		if !task.Sleep(ctx, interval) {
 			return nil
-		case <-time.After(interval):
 		}
 	}
 }

@@ -23,6 +23,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -67,9 +68,7 @@ type Archive struct {
 
 // New makes an Archive, which records an Event when the store evicts cascades. It does no I/O.
 func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Archive, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
@@ -137,11 +138,7 @@ func (a *Archive) await(ctx context.Context, s *request) (*v1.Restore, error) {
 		defer cancel()
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
-		select {
-		case <-ctx.Done():
-			return s.shown(), nil
-		case <-time.After(pause):
-		}
+		task.Sleep(ctx, pause)
 		next, err := a.load(ctx, s.name)
 		switch {
 		case ctx.Err() != nil:

@@ -16,10 +16,15 @@
 package finalizer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -27,9 +32,6 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // reporter is the source of the Event about a removal.
@@ -47,9 +49,7 @@ func New(st *store.Store, kinds *kind.Registry, log *slog.Logger) (*Service, err
 	if st == nil || kinds == nil {
 		return nil, errors.New("new finalizer service: store and kinds must be set")
 	}
-	if log == nil {
-		log = slog.Default()
-	}
+	log = cmp.Or(log, slog.Default())
 	return &Service{store: st, kinds: kinds, log: log}, nil
 }
 

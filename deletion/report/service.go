@@ -13,6 +13,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,9 +55,7 @@ func New(st *store.Store, kinds *kind.Registry, previews *preview.Service, o Opt
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.OrphanWait == 0 {
-		o.OrphanWait = gc.DefaultOrphanWait
-	}
+	o.OrphanWait = cmp.Or(o.OrphanWait, gc.DefaultOrphanWait)
 	return &Service{store: st, kinds: kinds, previews: previews, opts: o}, nil
 }
 

@@ -62,10 +62,8 @@ func (t Task) keep(ctx context.Context, log *slog.Logger) error {
 		}
 		Restarts.WithLabelValues(t.Name).Inc()
 		log.Error("background task panicked and will begin again", "task", t.Name, "panic", panicked.Value, "retry", pause, "stack", string(panicked.Stack))
-		select {
-		case <-ctx.Done():
+		if !Sleep(ctx, pause) {
 			return nil
-		case <-time.After(pause):
 		}
 		pause = min(2*pause, longestPause)
 	}
@@ -88,5 +86,17 @@ func Catch(fn func() error) func() error {
 			}
 		}()
 		return fn()
+	}
+}
+
+// Sleep waits, and reports whether the time passed before the context ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return ctx.Err() == nil
 	}
 }

@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -32,9 +33,7 @@ func preparePod(pod, old *corev1.Pod) {
 	case old != nil:
 		keepCompletion(pod, old)
 	case !IsMirror(pod):
-		if pod.Spec.ServiceAccountName == "" {
-			pod.Spec.ServiceAccountName = object.DefaultAccount
-		}
+		pod.Spec.ServiceAccountName = cmp.Or(pod.Spec.ServiceAccountName, object.DefaultAccount)
 		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
 	}
 }

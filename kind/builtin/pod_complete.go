@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -133,12 +134,8 @@ func Prioritize(spec *corev1.PodSpec, class *schedulingv1.PriorityClass) error {
 // keepCompletion gives back to a pod what its creation added and a client left out of its
 // update: kubectl replace sends the client's own file.
 func keepCompletion(obj, old *corev1.Pod) {
-	if obj.Spec.Priority == nil {
-		obj.Spec.Priority = old.Spec.Priority
-	}
-	if obj.Spec.PreemptionPolicy == nil {
-		obj.Spec.PreemptionPolicy = old.Spec.PreemptionPolicy
-	}
+	obj.Spec.Priority = cmp.Or(obj.Spec.Priority, old.Spec.Priority)
+	obj.Spec.PreemptionPolicy = cmp.Or(obj.Spec.PreemptionPolicy, old.Spec.PreemptionPolicy)
 	if tolerates(&old.Spec, corev1.TaintNodeNotReady) && tolerates(&old.Spec, corev1.TaintNodeUnreachable) {
 		TolerateNodes(&obj.Spec)
 	}

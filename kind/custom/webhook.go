@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -112,9 +113,7 @@ func (f *family) decodeStored(b storedBody) (*unstructured.Unstructured, error) 
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", f.kind, err)
 	}
-	if version == "" {
-		version = f.unmarked
-	}
+	version = cmp.Or(version, f.unmarked)
 	if f.schemas[version] == nil { // the definition has dropped the version
 		return object.DecodeUnstructured(body, b.resourceVersion, f.gvk(version))
 	}

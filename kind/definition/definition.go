@@ -118,21 +118,13 @@ func (c *Controller) Load(ctx context.Context) error {
 // Run follows the definitions until the context ends.
 func (c *Controller) Run(ctx context.Context) error {
 	defer c.cleaning.Wait()
-	for ctx.Err() == nil {
+	return c.store.Keep(ctx, c.log, "definitions cannot be followed", func(int64) error {
 		err := c.follow(ctx)
 		if object.Is(err, object.Expired) {
 			err = c.Load(ctx) // compaction overtook the watch: start again from the current state
 		}
-		if err == nil || ctx.Err() != nil {
-			continue
-		}
-		c.log.Warn("definitions cannot be followed; the next try is in a second", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+		return err
+	})
 }
 
 func (c *Controller) follow(ctx context.Context) error {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -85,10 +86,7 @@ func (c *Controller) wait(ctx context.Context, from int64, retry bool) {
 	}
 	w, err := c.store.Watch(ctx, store.WatchRequest{Kind: c.version.Kind.Storage, From: from})
 	if err != nil { // compacted, or the store stops: look again
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryDelay):
-		}
+		task.Sleep(ctx, retryDelay)
 		return
 	}
 	defer w.Close()

@@ -1,6 +1,7 @@
 package blobstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,15 +74,9 @@ func parseS3(location string) (c S3Config, err error) {
 
 // withDefaults sets the defaults and checks the values.
 func (c S3Config) withDefaults() (S3Config, error) {
-	if c.Endpoint == "" {
-		c.Endpoint = "https://s3.amazonaws.com"
-	}
-	if c.Region == "" {
-		c.Region = os.Getenv("AWS_REGION")
-	}
-	if c.PartSize == 0 {
-		c.PartSize = 16 << 20
-	}
+	c.Endpoint = cmp.Or(c.Endpoint, "https://s3.amazonaws.com")
+	c.Region = cmp.Or(c.Region, os.Getenv("AWS_REGION"))
+	c.PartSize = cmp.Or(c.PartSize, 16<<20)
 	if c.PartSize < minPartSize || c.PartSize > maxPartSize {
 		return c, fmt.Errorf("part-size is %d MiB: want %d to %d", c.PartSize>>20, minPartSize>>20, maxPartSize>>20)
 	}

@@ -10,6 +10,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -119,24 +120,18 @@ func New(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, error) {
 	if o.UploadExpiry < 0 {
 		return nil, fmt.Errorf("registry collector: uploads cannot expire after %v", o.UploadExpiry)
 	}
-	if o.UploadExpiry == 0 {
-		o.UploadExpiry = 24 * time.Hour
-	}
+	o.UploadExpiry = cmp.Or(o.UploadExpiry, 24*time.Hour)
 	if o.RemoveTimeout <= 0 {
 		o.RemoveTimeout = 30 * time.Second
 	}
-	if o.SweepEvery == 0 {
-		o.SweepEvery = 24 * time.Hour
-	}
+	o.SweepEvery = cmp.Or(o.SweepEvery, 24*time.Hour)
 	if o.Changed == nil {
 		o.Changed = func(int64) {}
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	c := &Collector{db: db, blobs: blobs, options: o, metrics: newMetrics(), sql: newStatements(db.Engine())}
 	var errs [4]error
 	c.manifests, errs[0] = c.engine(manifestQueue, &manifestReviewer{c})

@@ -68,11 +68,7 @@ func (c *Collector) configured(ctx context.Context) bool {
 			return false
 		}
 		c.options.Logger.Warn("registry collector", "step", "write its settings", "error", err)
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(configureEvery):
-		}
+		task.Sleep(ctx, configureEvery)
 	}
 }
 
@@ -90,12 +86,7 @@ func (c *Collector) configure(ctx context.Context) error {
 // retry.
 func (c *Collector) repeat(what string, first, every time.Duration, step func(context.Context) (int, error)) task.Task {
 	return task.Loop("registry-collector", func(ctx context.Context) {
-		for wait := first; ; wait = every {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(wait):
-			}
+		for wait := first; task.Sleep(ctx, wait); wait = every {
 			paused, err := c.paused(ctx)
 			if err == nil && !paused {
 				_, err = step(ctx)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -21,18 +22,9 @@ func (c *Collector) transact(ctx context.Context, fn func(tx *countingTx) error)
 	took, err := c.transactNow(ctx, fn)
 	if c.sql.postgres || c.db.Waited() > waited {
 		disk := time.Since(begin) - took
-		sleep(ctx, took-disk)
+		task.Sleep(ctx, took-disk)
 	}
 	return err
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }
 
 // transactNow runs a review and counts its results after the commit, or its

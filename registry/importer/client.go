@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 const (
@@ -101,9 +103,7 @@ func (c *client) do(ctx context.Context, q request) (response, error) {
 		if n == tries {
 			return got, fmt.Errorf("%w: %w", errNoAnswer, err)
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !task.Sleep(ctx, wait) {
 			return got, ctx.Err()
 		}
 	}

@@ -15,6 +15,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,9 +76,7 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Repositories, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o.Logger = cmp.Or(o.Logger, slog.Default())
 	k, err := newKind()
 	if err != nil {
 		return nil, fmt.Errorf("repositories: %w", err)

@@ -50,10 +50,7 @@ func (r *Repositories) Run(ctx context.Context) error {
 	return task.Run(ctx, r.opts.Logger, task.Loop("repositories", r.update), task.Loop("repositories-watch", func(ctx context.Context) {
 		for ctx.Err() == nil {
 			r.attempt(ctx, "watch the repositories", r.follow)
-			select { // the backoff
-			case <-ctx.Done():
-			case <-time.After(r.opts.Every):
-			}
+			task.Sleep(ctx, r.opts.Every) // the backoff
 		}
 	}))
 }
@@ -85,22 +82,15 @@ func (r *Repositories) attempt(ctx context.Context, what string, step func(conte
 // follow touches the repositories whose objects are created (most often by a
 // restore) or get another spec, until ctx or the watch ends.
 func (r *Repositories) follow(ctx context.Context) error {
-	watcher, err := r.store.Watch(ctx, store.WatchRequest{Kind: r.version.Kind.Storage, From: r.store.Revision()})
-	if err != nil {
-		return err
-	}
-	defer watcher.Close()
-	for {
-		events, _, err := watcher.Next(ctx)
-		if err != nil {
-			return err
-		}
+	from := store.WatchRequest{Kind: r.version.Kind.Storage, From: r.store.Revision()}
+	return r.store.Follow(ctx, from, func(events []*store.Event) error {
 		for _, e := range events {
 			if err := r.touchObject(ctx, e); err != nil {
 				return err
 			}
 		}
-	}
+		return nil
+	})
 }
 
 // touchObject touches the repository of an object after a creation or a change of its

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -15,7 +16,10 @@ const wakeRetry = time.Second
 // answer, count as one.
 func (f *Feed) WakeOn(ctx context.Context, kind string, wake func()) {
 	for ctx.Err() == nil {
-		err := f.wakeUntilFailure(ctx, kind, wake)
+		err := f.Follow(ctx, Request{Kind: kind, From: f.Revision()}, func([]*Event) error {
+			wake()
+			return nil
+		})
 		if ctx.Err() != nil {
 			return
 		}
@@ -24,26 +28,24 @@ func (f *Feed) WakeOn(ctx context.Context, kind string, wake func()) {
 			continue
 		}
 		f.opts.Logger.Warn("changes cannot be followed; the next try is in a second", "kind", kind, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wakeRetry):
-		}
+		task.Sleep(ctx, wakeRetry)
 	}
 }
 
-func (f *Feed) wakeUntilFailure(ctx context.Context, kind string, wake func()) error {
-	w, err := f.Watch(ctx, Request{Kind: kind, From: f.Revision()})
+// Follow calls handle with the events of a watch, as they come, until the watch or handle fails.
+func (f *Feed) Follow(ctx context.Context, r Request, handle func([]*Event) error) error {
+	w, err := f.Watch(ctx, r)
 	if err != nil {
 		return err
 	}
 	defer w.Close()
 	for {
 		events, _, err := w.Next(ctx)
+		if err == nil && len(events) > 0 {
+			err = handle(events)
+		}
 		if err != nil {
 			return err
-		}
-		if len(events) > 0 {
-			wake()
 		}
 	}
 }

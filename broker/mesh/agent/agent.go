@@ -16,6 +16,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,12 +93,8 @@ type Agent struct {
 // Run joins the mesh and runs until the node has left. It returns nil when the
 // node has left, or when the context ended and Stay is set.
 func Run(ctx context.Context, c Config) error {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
-	if c.State == "" {
-		c.State = "node"
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.State = cmp.Or(c.State, "node")
 	dir, err := openDirectory(c.State)
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 const (
@@ -155,7 +157,7 @@ func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call 
 		if failures%len(c.servers) != 0 {
 			continue
 		}
-		if !sleep(ctx, jitter(pause)) {
+		if !task.Sleep(ctx, jitter(pause)) {
 			return err
 		}
 		pause, distrusted = min(2*pause, lastPause), 0
@@ -164,15 +166,3 @@ func (c *client) retry(ctx context.Context, log *slog.Logger, what string, call 
 
 // jitter spreads the retries of the nodes of a mesh.
 func jitter(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2) }
-
-// sleep waits, and reports whether the time passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}

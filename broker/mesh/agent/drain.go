@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 const (
@@ -54,7 +55,7 @@ func (a *Agent) finish(ctx context.Context) bool {
 			break
 		}
 		a.log.Warn("the command of --on-drain failed", "error", err)
-		if !sleep(ctx, hookPause) {
+		if !task.Sleep(ctx, hookPause) {
 			return false
 		}
 	}

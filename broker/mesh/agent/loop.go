@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 const (
@@ -41,7 +42,7 @@ func (a *Agent) sendHeartbeats(ctx context.Context) {
 		} else if a.refused(ctx, err) {
 			return
 		}
-		if !sleep(ctx, every) {
+		if !task.Sleep(ctx, every) {
 			return
 		}
 	}
@@ -63,7 +64,7 @@ func (a *Agent) poll(ctx context.Context) {
 				return
 			}
 			since = 0
-			sleep(ctx, jitter(lastPause))
+			task.Sleep(ctx, jitter(lastPause))
 			continue
 		}
 		since = answer.Revision
