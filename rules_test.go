@@ -115,7 +115,7 @@ func TestFileLength(t *testing.T) {
 // What is shipped may only become smaller: each bound is a little above what there is, and is
 // lowered with what leaves. A feature that needs more says so here.
 const (
-	mostLines         = 83_150 // of all shipped packages; the aim is 80,000
+	mostLines         = 81_050 // of all shipped packages; the aim is 80,000
 	mostPackageLines  = 6_000  // of one
 	mostRooms         = 18     // folders at the root with shipped Go
 	mostDependencies  = 55     // modules that go.mod requires directly
@@ -126,13 +126,13 @@ const (
 // longFunctions are lists that would not read better in pieces, with their bounds.
 var longFunctions = map[string]int{"cmd/exeunt newServe": 141}
 
-// TestSize holds the size of the house. Tests, what only tests use, benchmarks and the tool that builds
-// releases are not shipped.
+// TestSize holds the size of the house. Tests, what only tests use, benchmarks, the tool that builds
+// releases and modules of their own, such as a generator, are not shipped.
 func TestSize(t *testing.T) {
 	all, packages, rooms := 0, map[string]int{}, map[string]bool{}
 	for _, s := range sources(t) {
 		room, _, _ := strings.Cut(s.path, "/")
-		if s.test() || s.generated() || strings.HasSuffix(s.dir(), "test") || room == "test" || room == "bench" || room == "packaging" {
+		if s.test() || s.generated() || strings.HasSuffix(s.dir(), "test") || ownModule(s.dir()) || room == "bench" || room == "packaging" {
 			continue
 		}
 		n := countLines(t, s.path)

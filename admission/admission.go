@@ -14,11 +14,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
@@ -35,6 +39,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind"
 )
 
@@ -206,4 +211,52 @@ func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admissio
 func (c *Chain) applies(a admission.Attributes) bool {
 	resource := a.GetResource().GroupResource()
 	return c.Selects(resource, a.GetSubresource(), a.GetOperation()) || c.SelectsIn(a.GetNamespace(), resource, a.GetOperation())
+}
+
+// maxAnswer limits the answer of a webhook, in bytes, in addition to four times its
+// request: a conversion may make objects larger.
+const maxAnswer = 16 << 20
+
+// limitAnswers limits what the clients of webhooks read. The library reads an answer to
+// its end, into memory.
+func limitAnswers(next webhookutil.AuthenticationInfoResolver) webhookutil.AuthenticationInfoResolver {
+	limited := func(c *rest.Config, err error) (*rest.Config, error) {
+		if err == nil {
+			c = rest.CopyConfig(c)
+			c.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+				return inflight.Answers{RoundTripper: rt, Most: maxAnswer, Times: 4}
+			})
+		}
+		return c, err
+	}
+	return &webhookutil.AuthenticationInfoResolverDelegator{
+		ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return limited(next.ClientConfigFor(hostPort)) },
+		ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
+			return limited(next.ClientConfigForService(name, namespace, port))
+		},
+	}
+}
+
+// mapper finds the resource of a kind among the served kinds. Policies need it for the
+// kind of their parameters.
+type mapper struct {
+	meta.RESTMapper // nil: the plugins call RESTMapping alone
+	kinds           *kind.Registry
+}
+
+func (m mapper) RESTMapping(gk schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
+	k, ok := m.kinds.Snapshot().OfGroupKind(gk)
+	if !ok || k.Ephemeral || k.Source != nil {
+		return nil, &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: versions}
+	}
+	scope := meta.RESTScopeRoot
+	if k.Namespaced {
+		scope = meta.RESTScopeNamespace
+	}
+	for _, v := range k.Versions {
+		if len(versions) == 0 || slices.Contains(versions, v.GVK.Version) {
+			return &meta.RESTMapping{Resource: v.Resource(), GroupVersionKind: v.GVK, Scope: scope}, nil
+		}
+	}
+	return nil, &meta.NoKindMatchError{GroupKind: gk, SearchedVersions: versions}
 }

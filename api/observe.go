@@ -1,15 +1,22 @@
 package api
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // Observer is called after every request.
@@ -61,4 +68,154 @@ func dryRunOf(req *http.Request) string {
 		return metav1.DryRunAll
 	}
 	return "invalid"
+}
+
+// recovering runs f and turns a panic into a Bad Request error. f works on the
+// client's input: it computes a change, or prepares or validates an object. The
+// libraries panic on some senseless inputs (a JSON patch that tests the whole
+// document against null). Nothing is written at that point, so the client gets
+// an error and the log gets the panic with its stack.
+func (r *resource) recovering(f func() error) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p == http.ErrAbortHandler {
+			panic(p)
+		}
+		r.api.log.Error("input made a library panic", "resource", r.v.Resource().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		err = object.BadRequestf("the request cannot be carried out: what it asks for makes no sense for a %s", r.v.GVK.Kind)
+	}()
+	return f()
+}
+
+const (
+	// maxLoggedQuery and maxLoggedAgent limit, in bytes, what the log says about a request.
+	maxLoggedQuery = 256
+	maxLoggedAgent = 64
+)
+
+// logRequest logs a request that took longer than Config.SlowRequest, with its steps,
+// and every request if Config.LogRequests says so. A watch lasts as long as its client
+// wants, and paths outside the API may wait (profiles, nodes of the mesh): they are never slow.
+func (a *API) logRequest(seen *observedWriter, req *http.Request, took time.Duration) {
+	limits := a.limits.Load()
+	slow := limits.SlowRequest > 0 && took >= limits.SlowRequest && seen.request.Resource != "" && seen.request.Verb != metrics.MethodWatch
+	if !slow && !limits.LogRequests {
+		return
+	}
+	attributes := []any{"method", clip(req.Method, maxLoggedAgent), "path", clip(req.URL.Path, maxLoggedQuery)}
+	if seen.request.Resource != "" && req.URL.RawQuery != "" { // elsewhere it may have a secret
+		attributes = append(attributes, "query", clip(req.URL.RawQuery, maxLoggedQuery))
+	}
+	attributes = append(attributes, "status", seen.code, "took", took.Round(time.Millisecond/100),
+		"user", seen.user, "agent", clip(req.UserAgent(), maxLoggedAgent), "from", req.RemoteAddr, "audit", seen.Header().Get("Audit-Id"))
+	if slow {
+		a.log.Warn("slow request", append(attributes, "steps", seen.steps.String())...)
+		return
+	}
+	a.log.Info("request", attributes...)
+}
+
+// clip shortens a text of a client.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return text[:limit] + "…"
+}
+
+// The steps of a request, in order. Not every request has all of them.
+const (
+	stepAuthorized = "authorized" // the client is known and may do this
+	stepReceived   = "received"   // the body is in memory
+	stepAdmitted   = "admitted"   // within the limit of requests in flight
+	stepDecoded    = "decoded"    // options and object are read
+	stepStored     = "stored"     // the write is committed
+	stepRead       = "read"       // the database has answered
+)
+
+// steps are the times at which a request had reached its steps. It costs no memory of
+// its own and 0.1 µs a step, so every request has it: only the log of a slow request
+// reads it. The library's handlers write in a goroutine that may outlive the request.
+type steps struct {
+	mu    sync.Mutex
+	start time.Time // constant
+	count int       // guarded by mu
+	list  [6]step   // guarded by mu
+}
+
+type step struct {
+	name string
+	at   time.Duration // since start
+}
+
+// mark says that the request has reached a step. What does not fit is dropped.
+func (s *steps) mark(name string) {
+	at := time.Since(s.start)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count < len(s.list) {
+		s.list[s.count] = step{name, at}
+		s.count++
+	}
+}
+
+// String lists the steps with the milliseconds since the request came.
+func (s *steps) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for i, step := range s.list[:s.count] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(step.name)
+		b.WriteString(" after ")
+		b.WriteString(strconv.FormatInt(step.at.Milliseconds(), 10))
+		b.WriteString("ms")
+	}
+	return b.String()
+}
+
+// markStep marks a step of the request that w answers.
+func markStep(w http.ResponseWriter, name string) {
+	if seen := observedBy(w); seen != nil {
+		seen.steps.mark(name)
+	}
+}
+
+// observedBy finds the observer's writer below others, or returns nil.
+func observedBy(w http.ResponseWriter) *observedWriter {
+	for {
+		switch outer := w.(type) {
+		case *observedWriter:
+			return outer
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = outer.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+// stepsKey is the context key of the *steps of a request that the library serves. Its
+// handlers call us with a context only.
+type stepsKey struct{}
+
+// withSteps lets markIn find the steps of the request that w answers.
+func withSteps(w http.ResponseWriter, req *http.Request) *http.Request {
+	seen := observedBy(w)
+	if seen == nil {
+		return req
+	}
+	return req.WithContext(context.WithValue(req.Context(), stepsKey{}, &seen.steps))
+}
+
+// markIn is markStep for a call of the library.
+func markIn(ctx context.Context, name string) {
+	if s, ok := ctx.Value(stepsKey{}).(*steps); ok {
+		s.mark(name)
+	}
 }

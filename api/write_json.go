@@ -2,8 +2,10 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -14,8 +16,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/json"
 
 	"github.com/exeunt/exeunt/api/fieldowner"
+	"github.com/exeunt/exeunt/object"
 )
 
 // fastWrites serves the common writes, one file for each: JSON in, stored bytes out; or
@@ -181,4 +185,146 @@ func (j *fastWrites) decode(opts writeOptions, info *genericrequest.RequestInfo,
 func hasKind(obj runtime.Object, gvk schema.GroupVersionKind) bool {
 	said, ok := obj.GetObjectKind().(*metav1.TypeMeta)
 	return !ok || (said.Kind == "" || said.Kind == gvk.Kind) && (said.APIVersion == "" || said.APIVersion == gvk.GroupVersion().String())
+}
+
+// create serves the POST of an object. It returns false, and has done nothing, if
+// the library must serve the request.
+func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+	opts, ok := j.readOptions(req)
+	if !ok {
+		return false
+	}
+	s, ok := j.decode(opts, info, body)
+	if !ok || len(s.meta.GetManagedFields()) > 0 {
+		return false
+	}
+	markStep(w, stepDecoded)
+	j.r.api.audit.Object(ctx, j.r.v, s.obj)
+	rest.WipeObjectMetaSystemFields(s.meta)
+	var o object.Object
+	err := j.r.recovering(func() error {
+		j.owners.Created(s.obj, s.meta, opts.manager, j.r.api.now())
+		return nil
+	})
+	if err == nil {
+		err = j.r.complete(ctx, s.obj)
+	}
+	if err == nil {
+		o, err = j.r.create(ctx, s.obj, nil, false)
+	}
+	markStep(w, stepStored)
+	if err != nil {
+		j.r.fail(w, req, err)
+		return true
+	}
+	j.answer(w, req, http.StatusCreated, written{s.obj, o})
+	return true
+}
+
+// complete does for a new object what the chain does in the library's handlers.
+func (r *resource) complete(ctx context.Context, obj runtime.Object) error {
+	err := r.api.admit.Complete(ctx, genericrequest.NamespaceValue(ctx), obj)
+	if err == nil {
+		return nil
+	}
+	m, accessErr := meta.Accessor(obj)
+	if accessErr != nil {
+		return accessErr
+	}
+	return admission.NewForbidden(createAttributes(ctx, r.v, obj, r.key(ctx, m.GetName()), false), err)
+}
+
+// update serves the PUT of an object. It returns false, and has done nothing, if
+// the library must serve the request.
+func (j *fastWrites) update(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+	opts, ok := j.readOptions(req)
+	if !ok {
+		return false
+	}
+	s, ok := j.decode(opts, info, body)
+	if !ok || s.meta.GetName() != info.Name {
+		return false
+	}
+	markStep(w, stepDecoded)
+	j.r.api.audit.Object(ctx, j.r.v, s.obj)
+	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
+		return j.owners.Updated(live, obj, opts.manager, j.r.api.now()), nil
+	}
+	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
+	markStep(w, stepStored)
+	if err != nil {
+		j.r.fail(w, req, err)
+		return true
+	}
+	code := http.StatusOK
+	if created {
+		code = http.StatusCreated
+	}
+	j.answer(w, req, code, written)
+	return true
+}
+
+// patch serves the JSON merge patch of an object. It returns false, and has done
+// nothing, if the library must serve the request. It may find that out only when
+// it applies the patch.
+func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo, body []byte) bool {
+	opts, ok := j.readOptions(req)
+	if !ok || opts.lenient || !hasUniqueKeys(body) {
+		return false
+	}
+	markStep(w, stepDecoded)
+	uncommon := false
+	merge := func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
+		merged, err := j.merge(opts, info, live, body)
+		uncommon = err != nil // of the last try, which decides: one before may have begun with an old state
+		if err != nil {
+			return nil, err
+		}
+		return j.owners.Updated(live, merged, opts.manager, j.r.api.now()), nil
+	}
+	written, _, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(nil, merge)})
+	markStep(w, stepStored)
+	switch {
+	case uncommon:
+		return false
+	case err != nil:
+		j.r.fail(w, req, err)
+	default:
+		j.answer(w, req, http.StatusOK, written)
+	}
+	return true
+}
+
+// errUncommon marks a patch that the library must apply.
+var errUncommon = errors.New("not a common patch")
+
+// merge applies the patch to an existing object.
+func (j *fastWrites) merge(opts writeOptions, info *genericrequest.RequestInfo, live runtime.Object, patch []byte) (runtime.Object, error) {
+	m, err := meta.Accessor(live)
+	if err != nil || m.GetUID() == "" {
+		return nil, errUncommon
+	}
+	revision, err := object.ParseResourceVersion(m.GetResourceVersion())
+	if err != nil {
+		return nil, err
+	}
+	stored, err := j.r.v.Encode(live)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := jsonpatch.MergePatch(object.AppendWire(nil, j.r.prefix, stored, revision), patch)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := j.decode(opts, info, merged)
+	if !ok || s.meta.GetName() != info.Name {
+		return nil, errUncommon
+	}
+	return s.obj, nil
+}
+
+// hasUniqueKeys reports whether a patch is a JSON object without duplicate keys.
+func hasUniqueKeys(patch []byte) bool {
+	twice, err := json.UnmarshalStrict(patch, &map[string]any{})
+	return err == nil && len(twice) == 0
 }

@@ -51,3 +51,115 @@
 //   - Each of the five events of a resource is stored at most once, and
 //     published at least once under one token.
 package broker
+
+import (
+	"errors"
+	"strings"
+)
+
+// The domain's errors: a closed set. Clients distinguish them with errors.Is,
+// through any wrapping.
+var (
+	// ErrInvalidRequest: a field of a request, or a parameter, is invalid.
+	ErrInvalidRequest = errors.New("broker: invalid request")
+	// ErrBlueprintNotFound: no such blueprint, or no such version of it.
+	ErrBlueprintNotFound = errors.New("broker: blueprint version not found")
+	// ErrCloudCredentialNotFound: no such credential, or it is not the project's.
+	ErrCloudCredentialNotFound = errors.New("broker: cloud credential not found")
+	// ErrNamespaceUnavailable: the project's namespace is terminating or
+	// missing. A namespace that is not ready yet is not an error: the resource waits in
+	// Pending.
+	ErrNamespaceUnavailable = errors.New("broker: namespace is terminating or missing")
+	// ErrProvisionedResourceExists: the id, or the name in the project, belongs to
+	// another resource.
+	ErrProvisionedResourceExists = errors.New("broker: provisioned resource exists")
+	// ErrProvisionedResourceNotFound: there is no resource of that id.
+	ErrProvisionedResourceNotFound = errors.New("broker: provisioned resource not found")
+	// ErrPhaseConflict: the resource has changed since it was read, or the move
+	// is not allowed. Nothing was written; read again.
+	ErrPhaseConflict = errors.New("broker: phase conflict")
+	// ErrBootstrapTokenFailed: the token could not be minted, bound or revoked.
+	ErrBootstrapTokenFailed = errors.New("broker: bootstrap token failed")
+	// ErrNodeDeregistrationFailed: the node could not be drained. The round ends
+	// here, before any phase is written and before any substrate is deleted.
+	ErrNodeDeregistrationFailed = errors.New("broker: node deregistration failed")
+)
+
+// DeregistrationStep is a part of a node's deregistration.
+type DeregistrationStep string
+
+// The steps of a deregistration, in order.
+const (
+	StepLookup  DeregistrationStep = "lookup"  // find the node that used the token
+	StepDrain   DeregistrationStep = "drain"   // ask the node to finish its connections
+	StepRemoval DeregistrationStep = "removal" // remove the node when it has, or when its time is over
+)
+
+// DeregistrationError says which step of a deregistration failed. It is the cause
+// of an ErrNodeDeregistrationFailed: errors.As finds it there.
+type DeregistrationError struct {
+	Step DeregistrationStep
+	Err  error
+}
+
+func (e *DeregistrationError) Error() string { return string(e.Step) + ": " + e.Err.Error() }
+func (e *DeregistrationError) Unwrap() error { return e.Err }
+
+// Errors of wiring: a program with a missing part does not start. They are not
+// part of the domain's set.
+var (
+	ErrServiceRepositoryRequired  = errors.New("broker service: a Repository is required")
+	ErrServiceBlueprintsRequired  = errors.New("broker service: a BlueprintCatalog is required")
+	ErrServiceCredentialsRequired = errors.New("broker service: a CredentialDirectory is required")
+	ErrServiceNamespacesRequired  = errors.New("broker service: a NamespaceGate is required")
+	ErrServiceTokensRequired      = errors.New("broker service: a TokenIssuer is required")
+	ErrServiceEmitterRequired     = errors.New("broker service: an Emitter is required")
+	ErrServiceTokenTTL            = errors.New("broker service: the token's lifetime must be from 5 minutes to 24 hours")
+)
+
+// FieldError says which field of a request is refused, why, and by which of the
+// domain's errors.
+type FieldError struct {
+	Field  string // "blueprint", "credential", "parameters.size"
+	Detail string
+	Err    error
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Detail }
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// FieldErrors are all refused fields of a request, so that a person can correct
+// them all at once.
+type FieldErrors []*FieldError
+
+func (e FieldErrors) Error() string {
+	texts := make([]string, len(e))
+	for i, field := range e {
+		texts[i] = field.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap lets errors.Is and errors.As see each of them.
+func (e FieldErrors) Unwrap() []error {
+	all := make([]error, len(e))
+	for i, field := range e {
+		all[i] = field
+	}
+	return all
+}
+
+// add records an invalid field.
+func (e *FieldErrors) add(field, detail string) { e.refuse(field, detail, ErrInvalidRequest) }
+
+func (e *FieldErrors) refuse(field, detail string, err error) {
+	*e = append(*e, &FieldError{Field: field, Detail: detail, Err: err})
+}
+
+// err is nil if there are none: a nil FieldErrors in an error would not be nil.
+func (e FieldErrors) err() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}

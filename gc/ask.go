@@ -32,7 +32,7 @@ type Admission interface {
 // admitted. docs/spec/admission.md has the races.
 
 // askQueue has several small batches at once, so that a webhook that does not answer
-// holds up few other kinds, and gate.go keeps it from doing so again. The lease is
+// holds up few other kinds, and a gate (pace.go) keeps it from doing so again. The lease is
 // longer than the longest time limit of a mutating and a validating webhook.
 var askQueue = review.Queue{
 	Name: "admission", Table: "gc_admission_reviews", Key: "uid", Batch: 8, Effects: 8, Lease: 70 * time.Second,

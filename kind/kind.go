@@ -6,7 +6,11 @@ package kind
 
 import (
 	"context"
+	"reflect"
+	"slices"
+	"strings"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -215,4 +219,116 @@ func StorageName(group, plural string) string {
 		return plural
 	}
 	return plural + "." + group
+}
+
+// The verbs by type of kind, as discovery shows them: in alphabetical order but for customVerbs.
+var (
+	allVerbs       = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	namespaceVerbs = []string{"create", "delete", "get", "list", "patch", "update", "watch"}
+	readVerbs      = []string{"get", "list", "watch"}
+	sourceVerbs    = []string{"delete", "get", "list"}
+	answerVerbs    = []string{"create"}
+	keptVerbs      = []string{"create", "delete", "get", "list"}
+	// customVerbs is the order in which Kubernetes shows those of custom kinds.
+	customVerbs = []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+)
+
+// Verbs returns the verbs that the kind supports.
+func (k *Kind) Verbs() []string {
+	switch {
+	case k.Ephemeral:
+		return answerVerbs
+	case k.ReadOnly:
+		return readVerbs
+	case k.Source != nil && k.Answer != nil:
+		return keptVerbs
+	case k.Source != nil:
+		return sourceVerbs
+	case k.Definition != "":
+		return customVerbs
+	case k.IsNamespace():
+		// A request that deletes all namespaces is always a mistake.
+		return namespaceVerbs
+	}
+	return allVerbs
+}
+
+// Allows reports whether the kind supports the verb.
+func (k *Kind) Allows(verb string) bool { return slices.Contains(k.Verbs(), verb) }
+
+// IsNamespace reports whether this is the kind Namespace.
+func (k *Kind) IsNamespace() bool { return k.Group == "" && k.Name == "Namespace" }
+
+// Defined returns the storage name of the kind that a stored
+// CustomResourceDefinition declares; false if it cannot be read.
+func Defined(definition []byte) (storage string, ok bool) {
+	spec := gjson.GetBytes(definition, "spec")
+	plural := spec.Get("names.plural").String()
+	return StorageName(spec.Get("group").String(), plural), plural != ""
+}
+
+// Source provides the objects of a kind that are not in the store and cannot be
+// created by clients. It returns objects of the kind's only version, and an
+// *object.Error for the client. It is safe for concurrent use.
+type Source interface {
+	Get(ctx context.Context, c Client, namespace, name string) (runtime.Object, error)
+	// List returns a list of the kind. It may return a part with a continue token.
+	List(ctx context.Context, c Client, q SourceQuery) (runtime.Object, error)
+	// Delete returns the object that it deleted.
+	Delete(ctx context.Context, c Client, namespace, name string, dryRun bool) (runtime.Object, error)
+}
+
+// SourceQuery holds the options of a list. The selectors may be nil.
+type SourceQuery struct {
+	Namespace string // empty: all
+	Labels    labels.Selector
+	Fields    fields.Selector
+	Limit     int64 // 0: not set by the client
+	Continue  string
+}
+
+// ReportsGeneration reports whether the schema of the kind has a
+// status.observedGeneration: the generation that its controller has seen.
+func (k *Kind) ReportsGeneration() bool {
+	for _, v := range k.Versions {
+		if v.reportsGeneration() {
+			return true
+		}
+	}
+	return false
+}
+
+// reportsGeneration reads the schema of a custom kind, or the Go type of a built-in
+// one.
+func (v *Version) reportsGeneration() bool {
+	if v.Schema != nil {
+		_, found := v.Schema.Properties["status"].Properties["observedGeneration"]
+		return found
+	}
+	if v.New == nil {
+		return false
+	}
+	status, found := fieldOf(reflect.TypeOf(v.New()), "status")
+	if !found {
+		return false
+	}
+	_, found = fieldOf(status, "observedGeneration")
+	return found
+}
+
+// fieldOf returns the type of a struct's field by its JSON name.
+func fieldOf(t reflect.Type, name string) (reflect.Type, bool) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, false
+	}
+	for i := range t.NumField() {
+		tag, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if tag == name {
+			return t.Field(i).Type, true
+		}
+	}
+	return nil, false
 }

@@ -2,10 +2,15 @@ package review
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"slices"
+	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -112,4 +117,157 @@ func (e *Engine) tally(items []reviewed, settled map[string]bool, r *Result) (wa
 		}
 	}
 	return waiting
+}
+
+// runEffects runs effects and settles their tasks. The transaction before it has
+// committed and left the rows claimed, so after a crash in runEffects the rows are
+// reviewed again when the lease ends. If it settled first, a crash would lose the
+// effects.
+func (e *Engine) runEffects(ctx context.Context, token string, items []reviewed, r *Result) error {
+	if len(items) == 0 {
+		return nil
+	}
+	verdicts := e.runAll(ctx, items)
+	var ended []reviewed
+	for i, item := range items {
+		v := verdicts[i]
+		if errors.Is(v.err, errNotRun) || (v.outcome == failed && ctx.Err() != nil) {
+			r.Left++ // interrupted: not a failure of the task
+			continue
+		}
+		ended = append(ended, reviewed{item.task, v})
+	}
+	// Effects that ran are recorded even if ctx has ended.
+	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.queue.Lease)
+	defer cancel()
+	if err := e.settleAlone(settling, token, ended, r); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+var errNotRun = errors.New("effect not run")
+
+// errTasksFailed: the rows have the errors.
+var errTasksFailed = errors.New("reviews failed")
+
+// runAll runs the effects, up to Queue.Effects at once, while the lease lasts, and
+// returns their verdicts.
+func (e *Engine) runAll(ctx context.Context, items []reviewed) []Verdict {
+	ctx, cancel := context.WithTimeout(ctx, e.queue.Lease)
+	defer cancel()
+	verdicts := make([]Verdict, len(items))
+	slots := make(chan struct{}, e.queue.Effects)
+	var running sync.WaitGroup
+	for i, item := range items {
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			verdicts[i] = e.runEffect(ctx, item)
+		})
+	}
+	running.Wait()
+	return verdicts
+}
+
+func (e *Engine) runEffect(ctx context.Context, item reviewed) (v Verdict) {
+	if ctx.Err() != nil {
+		return Failed(errNotRun)
+	}
+	defer e.metrics.time(stepEffect)()
+	defer func() {
+		if p := recover(); p != nil {
+			e.options.Logger.Error("effect panicked", "key", item.task.Key, "panic", p, "stack", string(debug.Stack()))
+			v = Failed(fmt.Errorf("effect: panic: %v", p))
+		}
+	}()
+	return item.verdict.effect(ctx)
+}
+
+// maxError bounds last_error, in bytes.
+const maxError = 1000
+
+// settle writes the verdicts of the rows that still carry the token, in one round
+// trip, and returns their keys. Rows that wait for an effect stay, with a new
+// lease.
+func (e *Engine) settle(ctx context.Context, tx Tx, token string, now time.Time, items []reviewed) (map[string]bool, error) {
+	settled := make(map[string]bool, len(items))
+	row := collect(settled)
+	var b sqldb.Batch
+	e.lock(&b, token, items)
+	var removed, waiting []string
+	postponed := map[int64][]string{} // by the new review_after
+	for _, item := range items {
+		key, v := item.task.Key, item.verdict
+		switch {
+		case v.effect != nil:
+			waiting = append(waiting, key)
+		case v.outcome == done:
+			removed = append(removed, key)
+		case v.outcome == again:
+			at := now.Add(v.after).UnixMilli()
+			postponed[at] = append(postponed[at], key)
+		default:
+			delay := e.queue.Backoff.Delay(item.task.Count+1, e.options.Random())
+			b.Query(row, e.sql.fail, key, token, now.Add(delay).UnixMilli(), errorText(v.reason()))
+		}
+	}
+	if len(removed) > 0 {
+		b.Query(row, e.sql.remove, sqldb.List(e.db.Engine(), removed), token)
+	}
+	if len(waiting) > 0 {
+		b.Query(row, e.sql.extend, sqldb.List(e.db.Engine(), waiting), token, now.Add(e.queue.Lease).UnixMilli())
+	}
+	for _, at := range slices.Sorted(maps.Keys(postponed)) {
+		b.Query(row, e.sql.postpone, sqldb.List(e.db.Engine(), postponed[at]), token, at)
+	}
+	if err := tx.Send(ctx, &b); err != nil {
+		return nil, fmt.Errorf("settle %s reviews: %w", e.queue.Name, err)
+	}
+	return settled, nil
+}
+
+// lock locks the rows in key order, because the statements of settle lock them in
+// other orders.
+func (e *Engine) lock(b *sqldb.Batch, token string, items []reviewed) {
+	if e.sql.lock == "" {
+		return
+	}
+	keys := make([]string, len(items))
+	for i := range items {
+		keys[i] = items[i].task.Key
+	}
+	slices.Sort(keys)
+	b.Exec(e.sql.lock, keys, token)
+}
+
+// settleAlone settles in a transaction of its own.
+func (e *Engine) settleAlone(ctx context.Context, token string, items []reviewed, r *Result) error {
+	if len(items) == 0 {
+		return nil
+	}
+	var settled map[string]bool
+	err := e.withoutSync(ctx, func(tx Tx) (err error) {
+		settled, err = e.settle(ctx, tx, token, e.options.Now(), items)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	e.tally(items, settled, r)
+	return nil
+}
+
+// errorText is the text for last_error: valid on both engines, at most maxError
+// bytes, cut between two characters.
+func errorText(err error) string {
+	text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\x00", ""), "\uFFFD")
+	if len(text) <= maxError {
+		return text
+	}
+	end := maxError - len("…")
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }

@@ -1,8 +1,16 @@
 package server
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -77,4 +85,92 @@ func (s *server) uid(ctx context.Context, key object.Key) (types.UID, error) {
 		return "", nil
 	}
 	return o.UID, err
+}
+
+// takeAuthority copies the certificate authority of all replicas (AuthorityDir) into the
+// data directory, before the first use and after a rotation.
+func takeAuthority(c Config) error {
+	if c.AuthorityDir == "" {
+		return nil
+	}
+	pki := filepath.Join(c.Data, "pki")
+	if err := os.MkdirAll(pki, 0o700); err != nil {
+		return fmt.Errorf("make certificate directory: %w", err)
+	}
+	if err := access.TakeAuthority(c.AuthorityDir, pki); err != nil {
+		return fmt.Errorf("--authority-dir: %w", err)
+	}
+	return nil
+}
+
+// withConsole serves the console beside the API, on the same address: so the page
+// reaches the API without a second origin.
+func (s *server) withConsole() http.Handler {
+	var images http.Handler
+	if s.images != nil {
+		images = s.images.images
+	}
+	page := console.New(console.Config{
+		API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.door.Throttle(), Logger: s.config.Logger,
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == strings.TrimSuffix(console.Path, "/") || strings.HasPrefix(req.URL.Path, console.Path) {
+			page.ServeHTTP(w, req)
+			return
+		}
+		if req.URL.Path == console.LinkPath {
+			req = console.WithCredential(req)
+		}
+		s.api.ServeHTTP(w, req)
+	})
+}
+
+// renewEvery is how often the certificates are checked. They are replaced 31 days
+// before they expire, so a few failures are harmless.
+const renewEvery = time.Hour
+
+// renewal keeps the serving and the administrator's certificate valid while the
+// server runs.
+type renewal struct {
+	identity        *access.Identity
+	kubeconfig, url string
+	now             func() time.Time
+	every           time.Duration
+	log             *slog.Logger
+
+	writePending bool // the kubeconfig must still be written; owned by run
+}
+
+func newRenewal(c Config, identity *access.Identity, l net.Listener) *renewal {
+	return &renewal{
+		identity: identity, kubeconfig: kubeconfig(c), url: "https://" + clientAddress(c.Listen, l),
+		now: time.Now, every: cmp.Or(c.renewEvery, renewEvery), log: c.Logger,
+	}
+}
+
+// run renews until the context ends. It logs a failure and retries after every.
+func (r *renewal) run(ctx context.Context) error {
+	for task.Sleep(ctx, r.every) {
+		if err := r.renewOnce(); err != nil {
+			r.log.Error("certificates could not be renewed; the next try is in "+r.every.String(), "error", err)
+		}
+	}
+	return nil
+}
+
+func (r *renewal) renewOnce() error {
+	serving, servingErr := r.identity.Renew(r.now())
+	if serving {
+		r.log.Info("the serving certificate was renewed")
+	}
+	admin, err := r.identity.RenewKubeconfig(r.kubeconfig, r.url, r.now())
+	if r.writePending && err == nil && !admin {
+		admin, err = true, r.identity.WriteKubeconfig(r.kubeconfig, r.url, r.now())
+	}
+	r.writePending = err != nil
+	if admin && err == nil {
+		r.log.Info("the administrator's certificate was renewed; copies of the kubeconfig end with the old one", "kubeconfig", r.kubeconfig)
+	}
+	_, _, brokerErr := r.identity.BrokerFiles(r.now())
+	return errors.Join(servingErr, err, brokerErr)
 }

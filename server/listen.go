@@ -1,15 +1,20 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/exeunt/exeunt/access"
@@ -185,4 +190,147 @@ func addresses(c Config, l net.Listener, images *registryServer) Addresses {
 		a.Registry, a.RegistryToken = images.url(), images.login.path()
 	}
 	return a
+}
+
+// sockets are the listeners that systemd opened and passed to this process, by the
+// FileDescriptorName of their socket units: api, registry. Connections wait in them while
+// the server restarts.
+type sockets map[string]net.Listener
+
+// takeSockets takes the listeners from the environment of the process. Their addresses
+// replace those of the configuration, because names of certificates, and the choice of
+// plain HTTP on loopback, follow from them; so they are checked again.
+func takeSockets(c Config) (Config, error) {
+	var err error
+	if c.sockets, err = openSockets(activation.Files(true)); err != nil {
+		c.sockets.close()
+		return c, err
+	}
+	for name, address := range map[string]*string{"api": &c.Listen, "registry": &c.RegistryListen} {
+		if l := c.sockets[name]; l != nil {
+			c.Logger.Info("systemd passed a socket, which replaces the configured address", "name", name, "socket", l.Addr().String(), "configured", *address)
+			*address = l.Addr().String()
+		}
+	}
+	if err := checkAddresses(c); err != nil {
+		c.sockets.close()
+		return c, err
+	}
+	return c, nil
+}
+
+// openSockets makes listeners of inherited files. A name that is unknown or occurs twice
+// is an error: clients would wait on a socket that the server does not serve.
+func openSockets(files []*os.File) (sockets, error) {
+	taken := sockets{}
+	var errs []error
+	for _, file := range files {
+		name := file.Name()
+		l, err := net.FileListener(file)
+		errs = append(errs, file.Close()) // the listener has a copy
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("the socket %q of systemd: %w", name, err))
+			continue
+		case name != "api" && name != "registry":
+			err = fmt.Errorf("systemd passed a socket named %q: FileDescriptorName= must be api or registry", name)
+		case taken[name] != nil:
+			err = fmt.Errorf("systemd passed two sockets named %q: want one ListenStream=", name)
+		case l.Addr().Network() != "tcp":
+			err = fmt.Errorf("systemd passed the socket %q at %s: want a TCP address", name, l.Addr())
+		default:
+			taken[name] = l
+			continue
+		}
+		errs = append(errs, err, l.Close())
+	}
+	return taken, errors.Join(errs...)
+}
+
+// listen returns the socket of a name, or opens the address.
+func (s sockets) listen(name, address string) (net.Listener, error) {
+	if l := s[name]; l != nil {
+		return l, nil
+	}
+	return net.Listen("tcp", address)
+}
+
+// close closes the listeners that never served.
+func (s sockets) close() {
+	for _, l := range s {
+		_ = l.Close() // most have been closed
+	}
+}
+
+// serviceManager tells systemd about the server: ready, alive, stopping. Without
+// NOTIFY_SOCKET in the environment it does nothing.
+type serviceManager struct {
+	alive func(context.Context) error // fails if the server does not answer
+	log   *slog.Logger
+}
+
+func (s *server) serviceManager() serviceManager {
+	client := &http.Client{Transport: s.self.config().Transport}
+	return serviceManager{log: s.config.Logger, alive: func(ctx context.Context) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.self.config().Host+"/livez", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("/livez answers %s", answer.Status)
+		}
+		return nil
+	}}
+}
+
+// run reports readiness at once, then a sign of life twice in each interval of
+// WatchdogSec, until ctx ends. It reports life only if /livez answers, through all
+// handlers of the API. /livez does not ask the database: a restart of the server does not
+// bring a database back.
+func (m serviceManager) run(ctx context.Context) error {
+	m.notify(daemon.SdNotifyReady)
+	defer m.notify(daemon.SdNotifyStopping)
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		m.log.Warn("the watchdog of systemd is off: WATCHDOG_USEC cannot be read", "error", err)
+	}
+	if interval <= 0 {
+		<-ctx.Done()
+		return nil
+	}
+	ticker := time.NewTicker(interval / 2)
+	defer ticker.Stop()
+	for {
+		if err := m.beat(ctx, interval/2); err != nil && ctx.Err() == nil {
+			m.log.Error("the server does not answer itself; systemd gets no sign of life", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// beat sends one sign of life if the server answers within the limit.
+func (m serviceManager) beat(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := m.alive(ctx); err != nil {
+		return err
+	}
+	m.notify(daemon.SdNotifyWatchdog)
+	return nil
+}
+
+// notify sends a message. A failure is logged: systemd acts by its own time limits.
+func (m serviceManager) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		m.log.Warn("systemd could not be told", "message", state, "error", err)
+	}
 }

@@ -1,10 +1,16 @@
 package server
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -13,7 +19,9 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -128,3 +136,181 @@ func (m *metrics) bounded(name resourceName) resourceName {
 func (m *metrics) handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
 }
+
+// sizeTimeout is how long a scrape waits for the size of the database.
+const sizeTimeout = 5 * time.Second
+
+var (
+	versionInfo  = prometheus.NewDesc("exeunt_build_info", "1, with the version of this replica.", []string{"version"}, nil)
+	databaseSize = prometheus.NewDesc("exeunt_database_size_bytes", "Size of the database.", []string{"engine"}, nil)
+	diskSize     = prometheus.NewDesc("exeunt_data_disk_size_bytes", "Size of the file system that holds the data directory.", nil, nil)
+	diskFree     = prometheus.NewDesc("exeunt_data_disk_free_bytes", "Free bytes of the file system that holds the data directory.", nil, nil)
+	lastBackup   = prometheus.NewDesc("exeunt_backup_last_success_timestamp_seconds", "When the last whole backup of the database ended, in Unix time. Absent: there is none.", nil, nil)
+	certExpiry   = prometheus.NewDesc("exeunt_certificate_expiry_timestamp_seconds", "When a certificate of the server expires, in Unix time.", []string{"certificate"}, nil)
+	timeouts     = prometheus.NewDesc("exeunt_database_timeouts_total", "Statements and connections of this replica that PostgreSQL ended because of a time limit: statement, lock, or idle_transaction.", []string{"limit"}, nil)
+	paused       = prometheus.NewDesc("exeunt_collector_paused", "1 while the collector is paused (exeunt gc pause), otherwise 0.", nil, nil)
+)
+
+// stateMetrics are read at each scrape: the state of this replica's surroundings, for
+// alerts and for "exeunt status".
+type stateMetrics struct {
+	version, data string
+	db            *sqldb.DB
+	identity      *access.Identity
+	paused        func(context.Context) (bool, error)
+	log           *slog.Logger
+}
+
+// Describe is part of prometheus.Collector.
+func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, lastBackup, certExpiry, timeouts, paused} {
+		out <- desc
+	}
+}
+
+// Collect is part of prometheus.Collector. What cannot be read is left out.
+func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
+	set := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	set(versionInfo, 1, m.version)
+	statement, lock, idle := m.db.Timeouts()
+	for limit, n := range map[string]int64{"statement": statement, "lock": lock, "idle_transaction": idle} {
+		out <- prometheus.MustNewConstMetric(timeouts, prometheus.CounterValue, float64(n), limit)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), sizeTimeout)
+	defer cancel()
+	if size, err := m.db.Size(ctx); err == nil {
+		set(databaseSize, float64(size), string(m.db.Engine()))
+	} else {
+		m.log.Warn("the size of the database is not known", "error", err)
+	}
+	if is, err := m.paused(ctx); err == nil {
+		value := 0.0
+		if is {
+			value = 1
+		}
+		set(paused, value)
+	}
+	if last, found, err := backup.Last(ctx, m.db); err == nil && found {
+		set(lastBackup, float64(last.At.Unix()))
+	} else if err != nil {
+		m.log.Warn("the last backup is not known", "error", err)
+	}
+	if size, free, err := disk(m.data); err == nil {
+		set(diskSize, float64(size))
+		set(diskFree, float64(free))
+	}
+	for name, expires := range m.identity.Expiries() {
+		set(certExpiry, float64(expires.Unix()), name)
+	}
+}
+
+// registryMetrics count and log the requests to the registry.
+type registryMetrics struct {
+	requests  *prometheus.CounterVec
+	durations *prometheus.HistogramVec
+
+	slow atomic.Int64 // of a time.Duration; not positive: no request is slow
+	all  atomic.Bool  // log every request
+	log  *slog.Logger
+}
+
+func newRegistryMetrics(c Config) *registryMetrics {
+	m := &registryMetrics{
+		log: c.Logger,
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "exeunt_registry_requests_total", Help: "Registry requests answered, by verb, content and HTTP status. Those that their Host or Origin header refuses do not count.",
+		}, []string{"verb", "content", "code"}),
+		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "exeunt_registry_request_duration_seconds", Help: "Time to answer a registry request, from its header to the last byte that the client takes.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 18),
+		}, []string{"verb", "content"}),
+	}
+	m.setLog(c)
+	return m
+}
+
+// setLog sets which requests are logged, also while the registry serves.
+func (m *registryMetrics) setLog(c Config) {
+	m.slow.Store(int64(c.SlowRequest))
+	m.all.Store(c.LogRequests)
+}
+
+// observed counts and logs a request of a client. Requests that are none of the registry's have the verb
+// other, so that clients cannot create time series.
+func (m *registryMetrics) observed(client registry.Client, to registry.Request, next http.Handler) http.Handler {
+	verb, content := "other", ""
+	if as, ok := recordedAs[to.Kind]; ok {
+		verb, content = as[0], as[1]
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		seen := &codeWriter{ResponseWriter: w, start: time.Now()}
+		defer func() {
+			took := time.Since(seen.start)
+			m.requests.WithLabelValues(verb, content, strconv.Itoa(seen.code)).Inc()
+			m.durations.WithLabelValues(verb, content).Observe(took.Seconds())
+			m.logRequest(seen, req, client, took, content != "uploads" && to.Kind != registry.UploadPut)
+		}()
+		next.ServeHTTP(seen, req)
+	})
+}
+
+// logRequest logs a request whose answer began late, and every request if the settings
+// say so. How long the bytes take is up to the client: so uploads are not timed, and the
+// time of a pull ends where its bytes begin.
+func (m *registryMetrics) logRequest(seen *codeWriter, req *http.Request, client registry.Client, took time.Duration, timed bool) {
+	slow := timed && m.slow.Load() > 0 && int64(seen.began) >= m.slow.Load()
+	if !slow && !m.all.Load() {
+		return
+	}
+	name := ""
+	if known, ok := client.(*registryClient); ok {
+		name = known.user.GetName()
+	}
+	attributes := []any{
+		"method", req.Method, "path", req.URL.Path, "status", seen.code, "took", took.Round(time.Millisecond / 100),
+		"user", name, "from", req.RemoteAddr,
+	}
+	if slow {
+		m.log.Warn("slow registry request", append(attributes, "steps", fmt.Sprintf("answer begun after %dms", seen.began.Milliseconds()))...)
+		return
+	}
+	m.log.Info("registry request", attributes...)
+}
+
+// codeWriter remembers the status code of an answer, and when the answer began. Code 0:
+// there was none.
+type codeWriter struct {
+	http.ResponseWriter
+	start time.Time
+	code  int
+	began time.Duration // since start
+}
+
+func (w *codeWriter) begin(code int) {
+	if w.code == 0 {
+		w.code, w.began = code, time.Since(w.start)
+	}
+}
+
+// WriteHeader is part of http.ResponseWriter.
+func (w *codeWriter) WriteHeader(code int) {
+	w.begin(code)
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write is part of http.ResponseWriter.
+func (w *codeWriter) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom lets the kernel send a file (sendfile).
+func (w *codeWriter) ReadFrom(src io.Reader) (int64, error) {
+	w.begin(http.StatusOK)
+	return io.Copy(w.ResponseWriter, src)
+}
+
+// Unwrap implements what http.ResponseController looks for.
+func (w *codeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

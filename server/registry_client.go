@@ -2,13 +2,28 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
 
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access/registrytoken"
+	accessv1 "github.com/exeunt/exeunt/access/v1"
 	"github.com/exeunt/exeunt/registry"
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
@@ -103,4 +118,126 @@ func (c *registryClient) authorize(verb, path string) error {
 			a.APIGroup, a.Name, c.user.GetName(), verb, a.Resource, a.APIGroup, where)
 	}
 	return nil
+}
+
+// record counts and logs a request to the registry, and writes its audit events.
+func (s *registryServer) record(client registry.Client, to registry.Request, next http.Handler) http.Handler {
+	return s.metrics.observed(client, to, s.audited(client, to, next))
+}
+
+// audited writes audit events for a request to the registry, as the policy says: the
+// client, a verb on the Repository, and what of it as the subresource. Deletions are
+// recorded always, as the API's are. What the collector removes later has no event: it is
+// no request.
+func (s *registryServer) audited(client registry.Client, to registry.Request, next http.Handler) http.Handler {
+	if s.audit == nil {
+		return next
+	}
+	recorded := filters.WithAudit(next, s.audit.Sink(), s.audit.Policy(), nil)
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		var by user.Info = anonymousUser
+		if known, ok := client.(*registryClient); ok {
+			by = known.user
+		}
+		ctx := audit.WithAuditContext(req.Context())
+		audit.WithAuditID(ctx, types.UID(uuid.NewString()))
+		ctx = genericrequest.WithReceivedTimestamp(ctx, time.Now())
+		ctx = genericrequest.WithUser(ctx, by)
+		ctx = genericrequest.WithRequestInfo(ctx, requestInfo(req, to))
+		recorded.ServeHTTP(w, req.WithContext(ctx))
+	})
+}
+
+// recordedAs is the verb and subresource of each kind of request. Others are recorded by
+// their path.
+var recordedAs = map[registry.Kind][2]string{
+	registry.Catalog: {"list", ""}, registry.TagList: {"get", "tags"}, registry.Referrers: {"get", "referrers"},
+	registry.BlobGet: {"get", "blobs"}, registry.BlobHead: {"get", "blobs"}, registry.BlobDelete: {"delete", "blobs"},
+	registry.UploadStart: {"update", "uploads"}, registry.UploadStatus: {"get", "uploads"}, registry.UploadPatch: {"update", "uploads"},
+	registry.UploadPut: {"update", "blobs"}, registry.UploadCancel: {"update", "uploads"},
+	registry.ManifestGet: {"get", "manifests"}, registry.ManifestHead: {"get", "manifests"},
+	registry.ManifestPut: {"update", "manifests"}, registry.ManifestDelete: {"delete", "manifests"},
+}
+
+func requestInfo(req *http.Request, to registry.Request) *genericrequest.RequestInfo {
+	info := &genericrequest.RequestInfo{Path: req.URL.Path, Verb: strings.ToLower(req.Method)}
+	as, ok := recordedAs[to.Kind]
+	if !ok {
+		return info
+	}
+	info.IsResourceRequest, info.Verb, info.Resource, info.Subresource = true, as[0], registryv1.Plural, as[1]
+	info.APIGroup, info.APIVersion = registryv1.GroupVersion.Group, registryv1.GroupVersion.Version
+	if to.Repository != "" {
+		info.Namespace, info.Name = registryv1.Name(to.Repository)
+	}
+	return info
+}
+
+// localLogin is the administrator's login to a registry on loopback, where a client
+// certificate cannot be used: a token in a file that only the server's user can read,
+// beside the kubeconfig that gives the same rights. Only this server's registry accepts
+// it. Nil: there is none.
+type localLogin struct {
+	file string // absolute, if the system allows
+	hash [sha256.Size]byte
+
+	// credential of the holders that have it: localPrefix and a hash of hash.
+	credential string
+}
+
+const (
+	tokenFile = "registry-token" // in the data directory
+	localUser = "exeunt-admin"   // as in the administrator's certificate
+)
+
+// openLocalLogin reads the token, or creates it. It stays the same over restarts, so that
+// clients stay logged in; deleting the file ends it with the next start.
+func openLocalLogin(data string) (*localLogin, error) {
+	path := filepath.Join(data, tokenFile)
+	text, err := os.ReadFile(path)
+	token := strings.TrimSpace(string(text))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && token == "" {
+		token = accessv1.NewToken()
+		// A rename, so that a crash leaves no half of a token.
+		if err = os.WriteFile(path+".new", []byte(token+"\n"), 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the registry's local login: %w", err)
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	hash := sha256.Sum256([]byte(token))
+	again := sha256.Sum256(hash[:])
+	return &localLogin{path, hash, localPrefix + hex.EncodeToString(again[:])}, nil
+}
+
+// localPrefix begins the credential of holders that have the local login.
+const localPrefix = "local:"
+
+// holder returns the administrator if a password is the token.
+func (l *localLogin) holder(password string) (registrytoken.Holder, bool) {
+	if l == nil {
+		return registrytoken.Holder{}, false
+	}
+	hash := sha256.Sum256([]byte(password))
+	if subtle.ConstantTimeCompare(hash[:], l.hash[:]) != 1 {
+		return registrytoken.Holder{}, false
+	}
+	return registrytoken.Holder{Name: localUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}, Credential: l.credential}, true
+}
+
+// issued says whether a holder logged in with the token as it is now.
+func (l *localLogin) issued(h registrytoken.Holder) bool {
+	return l != nil && h.Credential == l.credential
+}
+
+// path returns the file with the token, or "".
+func (l *localLogin) path() string {
+	if l == nil {
+		return ""
+	}
+	return l.file
 }

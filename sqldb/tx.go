@@ -2,6 +2,8 @@ package sqldb
 
 import (
 	"context"
+	"database/sql"
+	"encoding/json"
 	"fmt"
 	"slices"
 )
@@ -217,3 +219,69 @@ func (t *Tx) Rollback() {
 
 // Len is the number of statements.
 func (b *Batch) Len() int { return len(b.items) }
+
+// Send is Read without a transaction. It implements Sender.
+func (db *DB) Send(ctx context.Context, b *Batch) error { return db.Read(ctx, nil, b) }
+
+// Read runs the queries of a batch, one after the other, in a transaction of
+// Snapshot. With a nil tx each sees the newest state of the database.
+func (db *DB) Read(ctx context.Context, tx *sql.Tx, b *Batch) error {
+	for i := range b.items {
+		if err := db.readOne(ctx, tx, &b.items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (db *DB) readOne(ctx context.Context, tx *sql.Tx, it *item) error {
+	var rows *Rows
+	var err error
+	if tx == nil {
+		rows, err = db.Query(ctx, it.statement, it.args...)
+	} else {
+		rows, err = db.QueryTx(ctx, tx, it.statement, it.args...)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }() // the error is in rows.Err
+	for rows.Next() {
+		if err := it.row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+const (
+	markTracesSQLite     = `INSERT INTO trace_marks (subject, traceparent) SELECT key, value FROM json_each($1)`
+	unmarkTracesSQLite   = `DELETE FROM trace_marks`
+	markTracesPostgres   = `SELECT set_config('exeunt.traces', $1, true)`
+	unmarkTracesPostgres = `SELECT set_config('exeunt.traces', '', true)`
+)
+
+// MarkTraces adds the statement that gives the rows that the transaction enqueues from
+// here on a traceparent, by the uid of the object that is deleted; the empty uid means all
+// other rows. UnmarkTraces must follow in the same transaction. The triggers are in
+// sqldb/schema/sqlite/0010_trace.sql.
+func (b *Batch) MarkTraces(engine Engine, traces map[string]string) {
+	list, err := json.Marshal(traces)
+	if err != nil {
+		panic(err) // a map of strings is always valid
+	}
+	if engine == Postgres {
+		b.Exec(markTracesPostgres, string(list))
+		return
+	}
+	b.Exec(markTracesSQLite, string(list))
+}
+
+// UnmarkTraces ends MarkTraces.
+func (b *Batch) UnmarkTraces(engine Engine) {
+	if engine == Postgres {
+		b.Exec(unmarkTracesPostgres)
+		return
+	}
+	b.Exec(unmarkTracesSQLite)
+}

@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/internal/task"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 const (
@@ -110,3 +114,109 @@ func (s *Store) tidy(ctx context.Context, idle bool) error {
 	}
 	return nil
 }
+
+// Events have a TTL: every create and every update sets the expiry time again, as
+// kube-apiserver's lease does. The time is a row of object_expiries, written with
+// the Event, so it survives a restart. The compactor's loop removes Events that
+// are due, in small steps. A step holds the lock on the revision, so only one
+// replica removes an Event, and an update before the step has moved its time.
+//
+// Finalizers and grace periods do not hold an Event that is due: Kubernetes'
+// storage ignores them as well.
+
+// ttlStep is how many objects one transaction removes.
+const ttlStep = 200
+
+const (
+	setExpiry = `
+INSERT INTO object_expiries (object, expires_at) VALUES ($1, $2)
+ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
+
+	deleteExpiry = `DELETE FROM object_expiries WHERE object = $1`
+
+	// anyDue and readDue: object_expiries_expires_at_idx, then primary keys.
+	anyDue  = `SELECT 1 FROM object_expiries WHERE expires_at <= $1 LIMIT 1`
+	readDue = `
+SELECT e.object, coalesce(o.uid, ''), coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''), coalesce(o.revision, 0),
+    coalesce(o.deletion_time, 0), c.body
+FROM (SELECT object, expires_at FROM object_expiries WHERE expires_at <= $1 ORDER BY expires_at, object LIMIT $2) e
+LEFT JOIN objects o ON o.id = e.object LEFT JOIN changes c ON c.revision = o.revision
+ORDER BY e.expires_at, e.object`
+)
+
+// lifetimes holds the TTLs of objects.
+type lifetimes struct {
+	events time.Duration // 0: until they are deleted
+}
+
+// queue adds the statement that sets or deletes the expiry time of an object.
+func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
+	switch {
+	case f.key.Kind != object.Events:
+	case f.Type == Removed:
+		b.Exec(deleteExpiry, f.id)
+	case l.events > 0:
+		b.Exec(setExpiry, f.id, f.at+l.events.Milliseconds())
+	}
+}
+
+// removeDue removes the objects whose TTL has ended.
+func (s *Store) removeDue(ctx context.Context) error {
+	for more := true; more; {
+		due, err := s.db.Row(ctx, anyDue, []any{s.now().UnixMilli()}, new(int64))
+		if err == nil && due {
+			more, err = s.removeDueOnce(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("expire objects: %w", err)
+		}
+		more = more && due
+	}
+	return nil
+}
+
+// removeDueOnce is one step. It reports whether there may be more.
+func (s *Store) removeDueOnce(ctx context.Context) (more bool, err error) {
+	removed := 0
+	err = s.Transact(ctx, func(tx *Tx) error {
+		rows, objects, err := tx.due(ctx)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			tx.Remove(o)
+		}
+		for _, id := range rows {
+			tx.writes.queued.Exec(deleteExpiry, id)
+		}
+		more, removed = len(rows) == ttlStep, len(objects)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	s.expired.Add(int64(removed))
+	return more, nil
+}
+
+// due reads the next rows that are due, and those of their objects that exist.
+func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err error) {
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		o := &Stored{}
+		var uid string
+		if err := row.Scan(&o.ID, &uid, &o.Kind, &o.Namespace, &o.Name, &o.Revision, &o.Deletion, &o.Body); err != nil {
+			return err
+		}
+		rows = append(rows, o.ID)
+		if o.UID = types.UID(uid); uid == "" {
+			return nil
+		}
+		objects = append(objects, o)
+		return t.finish(o)
+	}, readDue, t.Now.UnixMilli(), int64(ttlStep))
+	return rows, objects, t.sendAll(ctx, &b)
+}
+
+// Expired is how many objects this process has removed because their TTL ended.
+func (s *Store) Expired() int64 { return s.expired.Load() }

@@ -19,8 +19,8 @@ import (
 // no cache. A Tx and a Snapshot are Readers whose reads see one state; those of
 // Store.Reader see the newest one each.
 //
-// The methods are grouped by what they read: objects here, dependents in read_owner.go, kinds and
-// namespaces in read_content.go, removed objects in read_archive.go. Questions that need no bodies are in the
+// The methods are grouped by what they read: objects here, dependents, kinds and namespaces in
+// read_owner.go, removed objects in read_archive.go. Questions that need no bodies are in the
 // packages graph (owners and references) and cascades, which take a Reader as the Sender.
 type Reader struct {
 	send func(context.Context, *sqldb.Batch) error

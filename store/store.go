@@ -209,3 +209,70 @@ func (s *Store) revisions(ctx context.Context) (current, compacted int64, err er
 	}
 	return current, compacted, nil
 }
+
+// Ping returns an error if the database does not answer.
+func (s *Store) Ping(ctx context.Context) error {
+	_, _, err := s.revisions(ctx)
+	return err
+}
+
+// countObjects reads the narrowest index of the table.
+const countObjects = `SELECT count(*) FROM objects`
+
+// Count returns how many objects there are. It reads an index of all of them.
+func (s *Store) Count(ctx context.Context) (n int64, err error) {
+	_, err = s.db.Row(ctx, countObjects, nil, &n)
+	return n, err
+}
+
+// Run writes, follows the log, compacts and seals older bodies until ctx ends.
+// Then it finishes the current batch, fails the waiting writes, and returns nil.
+// Writes that are submitted before Run wait for it. A Store runs once.
+func (s *Store) Run(ctx context.Context) error {
+	if s.ran.Swap(true) {
+		return errors.New("run store: it has run before")
+	}
+	var running sync.WaitGroup
+	for _, loop := range []func(context.Context){s.writer.run, s.warm, s.runFollower, s.runListener, s.runCompactor, s.runResealer} {
+		running.Go(func() { loop(ctx) })
+	}
+	running.Wait()
+	return nil
+}
+
+func (s *Store) runResealer(ctx context.Context) {
+	if err := s.sealed.Reseal(ctx, s.writer.do); err != nil && ctx.Err() == nil {
+		s.log.Error("sealing older bodies again stopped; the next start goes on with it", "error", err)
+	}
+}
+
+// Unavailable says whether an error of this package means that nothing was done
+// because the store is stopping or its database cannot be reached. The client may
+// retry, here or at another replica.
+func Unavailable(err error) bool {
+	var unknown *unknownOutcome
+	if errors.As(err, &unknown) {
+		return false
+	}
+	return errors.Is(err, errStopped) || errors.Is(err, errClosed) || sqldb.Unreachable(err)
+}
+
+// Full says whether an error of this package means that the database has no disk
+// space left. Nothing was done.
+func Full(err error) bool { return sqldb.Full(err) }
+
+// Corrupt says whether an error of this package means that the database is
+// damaged. CorruptAdvice tells the operator what to do.
+func Corrupt(err error) bool { return sqldb.Corrupt(err) }
+
+// CorruptAdvice is what to do about a damaged database.
+const CorruptAdvice = sqldb.CorruptAdvice
+
+// unknownOutcome is the error of a commit that may have taken place. The client
+// must read the object before it retries.
+type unknownOutcome struct{ cause error }
+
+func (e *unknownOutcome) Error() string {
+	return "the outcome of the write is not known: " + e.cause.Error()
+}
+func (e *unknownOutcome) Unwrap() error { return e.cause }

@@ -3,7 +3,7 @@
 // and no query. It does not know where the objects come from (access/directory
 // follows the store) and who the client is (access).
 //
-// Begin with Index. escalation.go says who may grant what, aggregate.go computes
+// Begin with Index. escalation.go says who may grant what, Aggregate computes
 // aggregated ClusterRoles. The rules are matched by Kubernetes' own functions; the index
 // is ours, because Kubernetes' authorizer reads every binding for each request.
 package rbac
@@ -15,6 +15,9 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
@@ -207,4 +210,41 @@ func (x *Index) rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule)
 var fullAuthority = []rbacv1.PolicyRule{
 	{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
 	{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+}
+
+// Aggregate returns the rules of an aggregated ClusterRole: those of all roles that
+// one of its selectors selects, in order of names, each rule once. The order is that
+// of kube-controller-manager, so that both may run and neither undoes the other's
+// work. ok is false for a role that is not aggregated, or has an invalid selector.
+func Aggregate(r *rbacv1.ClusterRole, all map[string]*rbacv1.ClusterRole) (rules []rbacv1.PolicyRule, ok bool) {
+	if r.AggregationRule == nil {
+		return nil, false
+	}
+	rules = []rbacv1.PolicyRule{}
+	for _, selected := range r.AggregationRule.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&selected)
+		if err != nil {
+			return nil, false
+		}
+		for _, source := range sortedRoles(all) {
+			if source.Name == r.Name || !selector.Matches(labels.Set(source.Labels)) {
+				continue
+			}
+			for _, rule := range source.Rules {
+				if !slices.ContainsFunc(rules, func(known rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(known, rule) }) {
+					rules = append(rules, rule)
+				}
+			}
+		}
+	}
+	return rules, true
+}
+
+func sortedRoles(all map[string]*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
+	var roles []*rbacv1.ClusterRole
+	for _, r := range all {
+		roles = append(roles, r)
+	}
+	slices.SortFunc(roles, func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
+	return roles
 }

@@ -3,9 +3,13 @@ package crossplane
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -90,4 +94,105 @@ func (c *Cluster) rendered(r broker.ProvisionedResource, t broker.Template) (*un
 // other clients to the fields that it sets.
 func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured) error {
 	return c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(owner), client.ForceOwnership)
+}
+
+// DeleteXR deletes the XR in the foreground: broker.SubstrateDeleter.
+// Crossplane removes its own finalizer at once, so with background deletion the
+// XR would be gone while the machines still run.
+func (c *Cluster) DeleteXR(ctx context.Context, r broker.ProvisionedResource) error {
+	if err := c.delete(ctx, r, r.State().XR, metav1.DeletePropagationForeground); err != nil {
+		return fmt.Errorf("delete XR: %w", err)
+	}
+	return nil
+}
+
+// DeleteProviderConfig deletes the ProviderConfig and the token's Secret:
+// broker.SubstrateDeleter. The two deletions do not wait for each other.
+func (c *Cluster) DeleteProviderConfig(ctx context.Context, r broker.ProvisionedResource) error {
+	err := errors.Join(
+		c.delete(ctx, r, r.State().ProviderConfig, metav1.DeletePropagationBackground),
+		c.delete(ctx, r, secretType, metav1.DeletePropagationBackground))
+	if err != nil {
+		return fmt.Errorf("delete ProviderConfig: %w", err)
+	}
+	return nil
+}
+
+// delete requests the deletion of the resource's own object. A precondition on
+// the uid spares an object that has taken its name since it was read.
+func (c *Cluster) delete(ctx context.Context, r broker.ProvisionedResource, t broker.ObjectType, policy metav1.DeletionPropagation) error {
+	o, err := c.own(ctx, r, t)
+	if err != nil || o == nil {
+		return err
+	}
+	uid := o.GetUID()
+	err = c.client.Delete(ctx, o, client.PropagationPolicy(policy), client.Preconditions{UID: &uid})
+	if err != nil && !isGone(err) {
+		return fmt.Errorf("%s %s: %w", t.Kind, o.GetName(), err)
+	}
+	return nil
+}
+
+// The keys of a token's Secret.
+const (
+	keyToken     = "token"
+	keyServer    = "server"
+	keyProject   = "project"
+	keyCA        = "ca.crt"
+	keyCloudInit = "userData"
+	keyHelm      = "values.yaml"
+)
+
+// parts are the contents of a token's Secret, by key.
+func (c *Cluster) parts(r broker.ProvisionedResource, strategy broker.InjectionStrategy, secret string) map[string]string {
+	parts := map[string]string{
+		keyToken: secret, keyServer: c.enrolment.Server, keyProject: string(r.State().Project),
+	}
+	if len(c.enrolment.CA) > 0 {
+		parts[keyCA] = string(c.enrolment.CA)
+	}
+	switch strategy {
+	case broker.InjectCloudInitUserData:
+		parts[keyCloudInit] = c.cloudInit(r, secret)
+	case broker.InjectHelmValues:
+		parts[keyHelm] = c.helmValues(r, secret)
+	case broker.InjectProviderSecret: // the plain parts are all that a provider takes
+	}
+	return parts
+}
+
+// Paths on the machine of what it enrols with.
+const (
+	tokenFile = "/etc/exeunt/bootstrap-token"
+	caFile    = "/etc/exeunt/ca.crt"
+)
+
+// cloudInit is user data for cloud-init: it writes the token where only root
+// reads it, and joins. Contents are in base64, so that YAML and shell never
+// interpret them.
+func (c *Cluster) cloudInit(r broker.ProvisionedResource, secret string) string {
+	var b strings.Builder
+	file := func(path, mode string, content []byte) {
+		fmt.Fprintf(&b, "  - path: %s\n    permissions: %q\n    encoding: b64\n    content: %s\n", path, mode, base64.StdEncoding.EncodeToString(content))
+	}
+	b.WriteString("#cloud-config\nwrite_files:\n")
+	file(tokenFile, "0600", []byte(secret))
+	join := []string{"exeunt", "node", "join", "--server", c.enrolment.Server, "--token-file", tokenFile, "--name", r.XRName()}
+	if len(c.enrolment.CA) > 0 {
+		file(caFile, "0644", c.enrolment.CA)
+		join = append(join, "--ca-file", caFile)
+	}
+	command, _ := json.Marshal(join) // strings can always be marshalled; JSON is YAML
+	fmt.Fprintf(&b, "runcmd:\n  - %s\n", command)
+	return b.String()
+}
+
+// helmValues are values for a chart, as JSON, which is YAML.
+func (c *Cluster) helmValues(r broker.ProvisionedResource, secret string) string {
+	values := map[string]any{"exeunt": map[string]any{
+		"server": c.enrolment.Server, "project": string(r.State().Project), "name": r.XRName(),
+		"token": secret, "ca": string(c.enrolment.CA),
+	}}
+	text, _ := json.MarshalIndent(values, "", "  ") // strings can always be marshalled
+	return string(text) + "\n"
 }

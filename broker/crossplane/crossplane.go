@@ -8,7 +8,7 @@
 // gone"; every write is idempotent. All objects that it makes carry the
 // resource's id in a label, and it touches no object that carries another id.
 //
-// It reads and writes single objects by name. A watch (watch.go) only says when
+// It reads and writes single objects by name. A watch (Watch) only says when
 // to read again. Begin with [Cluster].
 package crossplane
 
@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -214,4 +215,42 @@ func (c *Cluster) Find(ctx context.Context, project broker.ProjectID, ref broker
 		return broker.CloudCredential{}, fmt.Errorf("secret %s/%s: %w", project, ref, broker.ErrCloudCredentialNotFound)
 	}
 	return broker.CloudCredential{Ref: ref, Provider: broker.ProviderKind(secret.GetLabels()[ProviderLabel])}, nil
+}
+
+// Watch calls changed with a resource's id whenever an object of the kind that
+// was made for it has changed. It returns when ctx ends or the cluster ends the
+// watch, which clusters do every few minutes: then watch again. It does not
+// report changes in between: the loop polls, too.
+func (c *Cluster) Watch(ctx context.Context, t broker.ObjectType, changed func(broker.ProvisionedResourceID)) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion(t.APIVersion)
+	list.SetKind(t.Kind + "List")
+	bounded, cancel := context.WithTimeout(ctx, requestTime)
+	err := c.client.List(bounded, list, client.HasLabels{ResourceLabel}, client.Limit(1))
+	cancel()
+	if err != nil {
+		return fmt.Errorf("list %s: %w", t.Kind, err)
+	}
+	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
+	events, err := c.watcher.Watch(ctx, list, client.HasLabels{ResourceLabel}, from)
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", t.Kind, err)
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-events.ResultChan():
+			if !open {
+				return nil
+			}
+			if e.Type == watch.Error {
+				return fmt.Errorf("watch %s: %w", t.Kind, apierrors.FromObject(e.Object))
+			}
+			if o, ok := e.Object.(*unstructured.Unstructured); ok {
+				changed(broker.ProvisionedResourceID(o.GetLabels()[ResourceLabel]))
+			}
+		}
+	}
 }

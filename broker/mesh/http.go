@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 )
@@ -181,3 +183,69 @@ func (m *Mesh) fail(w http.ResponseWriter, req *http.Request, err error) {
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(d.Reason), Message: d.Message,
 	})
 }
+
+// TokenHandler serves v1alpha1.TokensPath: bootstrap tokens, for people. The
+// server has authorized the client before.
+func (m *Mesh) TokenHandler() http.Handler {
+	mux := http.NewServeMux()
+	serve := func(pattern string, answer func(*http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) { m.answer(w, req, answer) })
+	}
+	serve("POST "+v1alpha1.TokensPath, m.serveMint)
+	serve("GET "+v1alpha1.TokensPath, func(req *http.Request) (any, error) {
+		return m.Tokens(req.Context(), req.URL.Query().Get("project"))
+	})
+	serve("DELETE "+v1alpha1.TokensPath+"/{id}", func(req *http.Request) (any, error) {
+		return m.Revoke(req.Context(), req.PathValue("id"))
+	})
+	mux.HandleFunc("/", m.notFound)
+	return mux
+}
+
+func (m *Mesh) serveMint(req *http.Request) (any, error) {
+	var r v1alpha1.TokenRequest
+	if err := read(req, &r); err != nil {
+		return nil, err
+	}
+	actor := ""
+	if user, ok := genericrequest.UserFrom(req.Context()); ok {
+		actor = user.GetName()
+	}
+	const most = int64(MaxTTL / time.Second)
+	ttl := time.Duration(min(max(r.TTLSeconds, 0), most+1)) * time.Second // no overflow
+	return m.Mint(req.Context(), Order{Project: r.Project, TTL: ttl, Actor: actor})
+}
+
+// Denial is a refusal with a reason for programs (v1alpha1.Reason…) and a text
+// for people. Any other error of this package is an internal error.
+type Denial struct {
+	Reason  string
+	Message string
+}
+
+func (d *Denial) Error() string { return d.Message }
+
+func deny(reason, format string, args ...any) *Denial {
+	return &Denial{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// invalid refuses a field of a request.
+func invalid(field, format string, args ...any) *Denial {
+	return deny(reasonInvalid, "%s: %s", field, fmt.Sprintf(format, args...))
+}
+
+// Reasons that Kubernetes defines too.
+const (
+	reasonInvalid  = "BadRequest"
+	reasonNotFound = "NotFound"
+	reasonBusy     = "TooManyRequests"
+	reasonTooLarge = "RequestEntityTooLarge"
+	reasonMethod   = "MethodNotAllowed"
+)
+
+// Refusals with a fixed text. The first two reveal as little as possible.
+var (
+	errUnknownToken = deny(v1alpha1.ReasonUnknownToken, "the bootstrap token is not valid")
+	errUnknownNode  = deny(v1alpha1.ReasonUnknownNode, "no such node: it has left the mesh, or never was in it")
+	errTokenEnded   = deny(v1alpha1.ReasonTokenConsumed, "the token was used or ended by another request at the same moment")
+)

@@ -1,10 +1,10 @@
 // Package mesh manages the nodes of a project's mesh: how a node enrols, how it
 // stays registered and how it leaves.
 //
-// A bootstrap token lets one node into one project, once (token.go, mint.go).
+// A bootstrap token lets one node into one project, once (token.go).
 // Enrolment consumes the token and registers the node in one transaction
-// (enrol.go; the decision is in admit.go, pure). From then on the node
-// authenticates with its own credential: it sends heartbeats (heartbeat.go) and
+// (enrol.go; the decision is pure). From then on the node
+// authenticates with its own credential: it sends heartbeats (node.go) and
 // polls its peers (peers.go).
 //
 // A registered node is two things that are written together: a row of
@@ -31,10 +31,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/lru"
+
+	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/event"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -124,3 +134,46 @@ func (m *Mesh) RunOne(ctx context.Context) (review.Result, error) { return m.eng
 
 // Engine returns the review engine, for metrics.
 func (m *Mesh) Engine() *review.Engine { return m.engine }
+
+// recordLeft writes an Event about how a node left, in the transaction of the
+// removal. If the namespace is terminating, the Event goes into default.
+func (m *Mesh) recordLeft(ctx context.Context, tx *store.Tx, n node, how string, now time.Time) error {
+	e := event.Event{
+		About: object.Object{Key: object.Key{Kind: storage, Namespace: n.project, Name: n.name}, UID: types.UID(n.uid)},
+		Type:  corev1.EventTypeNormal, Reason: "Drained", Message: how, Source: "exeunt-mesh", Elsewhere: true,
+	}
+	if how != howDrained {
+		e.Type, e.Reason = corev1.EventTypeWarning, "RemovedWithoutItsWord"
+	}
+	return event.Recorder{Kinds: m.kinds}.Record(ctx, tx, now, e)
+}
+
+// limiter bounds the request rate of each client address. It stores a bounded
+// number of addresses, those that it saw last.
+type limiter struct {
+	every rate.Limit // requests per second
+	burst int
+
+	mu        sync.Mutex
+	addresses *lru.Cache // of *rate.Limiter; an address is added under mu
+}
+
+// maxAddresses is the number of addresses that a limiter stores.
+const maxAddresses = 10000
+
+func newLimiter(every rate.Limit, burst int) *limiter {
+	return &limiter{every: every, burst: burst, addresses: lru.New(maxAddresses)}
+}
+
+// allow reports whether the request is within its address's rate.
+func (l *limiter) allow(req *http.Request) bool {
+	host := inflight.Network(req.RemoteAddr)
+	l.mu.Lock()
+	address, ok := l.addresses.Get(host)
+	if !ok {
+		address = rate.NewLimiter(l.every, l.burst)
+		l.addresses.Add(host, address)
+	}
+	l.mu.Unlock()
+	return address.(*rate.Limiter).Allow()
+}

@@ -12,9 +12,11 @@
 package sqlbroker
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/exeunt/exeunt/broker"
@@ -220,4 +222,110 @@ func (r *Repository) emit(ctx context.Context, tx *sqldb.Tx, event broker.Event)
 		b.UnmarkTraces(r.db.Engine())
 	}
 	return tx.Send(ctx, &b)
+}
+
+// encodeParameters keeps the types of numbers: a float64 always has a point or
+// an exponent, an int64 never.
+func encodeParameters(parameters broker.Parameters) (string, error) {
+	out := make(map[string]any, len(parameters))
+	for name, value := range parameters {
+		out[name] = value
+		if f, ok := value.(float64); ok {
+			text, err := json.Marshal(f)
+			if err != nil {
+				return "", fmt.Errorf("parameter %s: %w", name, err)
+			}
+			if !bytes.ContainsAny(text, ".e") {
+				text = append(text, ".0"...)
+			}
+			out[name] = json.RawMessage(text)
+		}
+	}
+	text, err := json.Marshal(out)
+	return string(text), err
+}
+
+func decodeParameters(text string) (broker.Parameters, error) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var parameters broker.Parameters
+	if err := decoder.Decode(&parameters); err != nil {
+		return nil, fmt.Errorf("decode parameters: %w", err)
+	}
+	for name, value := range parameters {
+		number, ok := value.(json.Number)
+		if !ok {
+			continue
+		}
+		var err error
+		if strings.ContainsAny(number.String(), ".eE") {
+			parameters[name], err = number.Float64()
+		} else {
+			parameters[name], err = number.Int64()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("decode parameter %s: %w", name, err)
+		}
+	}
+	return parameters, nil
+}
+
+// KindsInUse lists the kinds of composite resources and ProviderConfigs of
+// resources that are not Deleted: reconcile.Substrates.
+func (r *Repository) KindsInUse(ctx context.Context) ([]broker.ObjectType, error) {
+	var kinds []broker.ObjectType
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var k broker.ObjectType
+		err := row.Scan(&k.APIVersion, &k.Kind)
+		kinds = append(kinds, k)
+		return err
+	}, kindsInUse)
+	if err := r.db.Read(ctx, nil, &b); err != nil {
+		return nil, fmt.Errorf("read kinds in use: %w", err)
+	}
+	return kinds, nil
+}
+
+// MakeDue makes a resource due, if it is under review: reconcile.Substrates.
+func (r *Repository) MakeDue(ctx context.Context, id broker.ProvisionedResourceID, due time.Time) error {
+	if err := r.exec(ctx, makeDue, string(id), due.UnixMilli()); err != nil {
+		return fmt.Errorf("make %s due: %w", id, err)
+	}
+	return nil
+}
+
+// Envelope is a row of the outbox.
+type Envelope struct {
+	Token   broker.OutboxToken
+	Type    broker.EventType
+	Payload []byte // JSON of the event
+}
+
+// Unpublished lists the events of a resource that the sink does not have yet,
+// in order.
+func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResourceID, sink string) ([]Envelope, error) {
+	var all []Envelope
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var e Envelope
+		var payload string
+		err := row.Scan((*string)(&e.Token), (*string)(&e.Type), &payload)
+		e.Payload = []byte(payload)
+		all = append(all, e)
+		return err
+	}, pending, string(id), sink)
+	if err := r.db.Read(ctx, nil, &b); err != nil {
+		return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
+	}
+	return all, nil
+}
+
+// MarkPublished records a delivery. It follows the delivery, so a crash in
+// between delivers the event twice, under one token, and never loses it.
+func (r *Repository) MarkPublished(ctx context.Context, token broker.OutboxToken, sink string) error {
+	if err := r.exec(ctx, markPublished, string(token), sink); err != nil {
+		return fmt.Errorf("mark %s published to %s: %w", token, sink, err)
+	}
+	return nil
 }

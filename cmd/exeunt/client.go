@@ -2,19 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 )
 
 // client sends questions to a server, and resolves the names of its kinds.
@@ -188,4 +190,44 @@ func (t *target) askEach(cmd *cobra.Command, o *output, args []string, ask func(
 // ask posts a question and decodes the answer into the same object.
 func (c *client) ask(ctx context.Context, resource string, question any) error {
 	return send(ctx, c.rest, request{method: http.MethodPost, path: archivePath + "/" + resource, body: question}, question)
+}
+
+// question is a command that sends one request to the server and prints the answer.
+type question struct {
+	target
+	output
+}
+
+// writeAnswer prints an answer of the server for people.
+type writeAnswer func(raw json.RawMessage, p *printer)
+
+// decoded makes a writeAnswer from a function that prints the answer's type.
+func decoded[T any](write func(answer *T, p *printer)) writeAnswer {
+	return func(raw json.RawMessage, p *printer) {
+		var answer T
+		if err := json.Unmarshal(raw, &answer); err != nil {
+			p.err = fmt.Errorf("read the server's answer: %w", err)
+			return
+		}
+		write(&answer, p)
+	}
+}
+
+// command completes a command: it adds the flags, and sends the request that ask makes of the
+// arguments.
+func (q *question) command(cmd *cobra.Command, ask func(args []string) (request, error), write writeAnswer) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := ask(args)
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		if err := q.do(cmd.Context(), r, &raw); err != nil {
+			return err
+		}
+		return q.print(cmd.OutOrStdout(), document{value: raw, text: func(p *printer) { write(raw, p) }})
+	}
+	q.addServerFlags(cmd)
+	q.addFlag(cmd)
+	return cmd
 }

@@ -3,10 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/homedir"
 
 	about "github.com/exeunt/exeunt/deletion"
@@ -220,4 +224,78 @@ func answer(result rest.Result, into any) error {
 		return err
 	}
 	return json.Unmarshal(data, into)
+}
+
+// connectError: a request got no answer from an Exeunt server. The text names the
+// server, the kubeconfig and the remedy.
+type connectError struct {
+	text  string
+	cause error // nil means that another server answered
+}
+
+func (e *connectError) Error() string { return e.text }
+func (e *connectError) Unwrap() error { return e.cause }
+
+// shortest returns the error to print: if the server was not reached, only the
+// connectError, without the names of the requests that failed.
+func shortest(err error) error {
+	var unreached *connectError
+	if errors.As(err, &unreached) {
+		return unreached
+	}
+	return err
+}
+
+// explain wraps a transport: its errors name the server and the kubeconfig.
+func (l *loaded) explain(host string) transport.WrapperFunc {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return &explainer{next: next, where: fmt.Sprintf("the server %s (context %q of %s)", host, l.context, l.file)}
+	}
+}
+
+type explainer struct {
+	next  http.RoundTripper
+	where string
+}
+
+// WrappedRoundTripper lets client-go find the transport below. It prints a
+// warning to the terminal for a transport that it cannot look into.
+func (e *explainer) WrappedRoundTripper() http.RoundTripper { return e.next }
+
+func (e *explainer) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := e.next.RoundTrip(req)
+	switch {
+	case err != nil && req.Context().Err() != nil:
+		return nil, err // this program canceled the request
+	case err != nil:
+		return nil, &connectError{e.unreached(err), err}
+	case resp.StatusCode == http.StatusUnauthorized:
+		return nil, refuse(resp, "%s does not accept the credentials of that context: use the kubeconfig that it wrote to its data directory, or another --context", e.where)
+	case resp.StatusCode == http.StatusNotFound && ours(req.URL.Path) && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json"):
+		return nil, refuse(resp, "%s does not know %s: it is no Exeunt server, or an older one; choose another with --kubeconfig or --context", e.where, req.URL.Path)
+	}
+	return resp, nil
+}
+
+// ours reports whether only Exeunt servers have the path. They answer it in JSON,
+// also with 404.
+func ours(path string) bool {
+	return strings.HasPrefix(path, "/exeunt/") || strings.HasPrefix(path, archivePath+"/")
+}
+
+func refuse(resp *http.Response, format string, args ...any) error {
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<16)) // so that the connection can be reused
+	_ = resp.Body.Close()
+	return &connectError{text: fmt.Sprintf(format, args...)}
+}
+
+func (e *explainer) unreached(err error) string {
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &untrusted):
+		return fmt.Sprintf("%s has a certificate that this kubeconfig does not trust (%v): use the kubeconfig that the server wrote to its data directory", e.where, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("%s does not answer (%v): see whether it runs, or choose another with --kubeconfig or --context", e.where, err)
+	}
+	return fmt.Sprintf(`%s cannot be reached (%v): start one with "exeunt serve", or choose another with --kubeconfig or --context`, e.where, err)
 }

@@ -4,11 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
@@ -209,4 +214,127 @@ func (l *list) write(w io.Writer, format string, args ...any) {
 // counted returns a number with its noun: "1 object", "2 objects", "0 repositories".
 func counted[N int | int64](n N, noun string) string {
 	return fmt.Sprintf("%d %s", n, about.Plural(n, noun))
+}
+
+// writef is fmt.Fprintf for what comes from clients: it escapes the arguments, so that lines
+// and columns are only those of the format.
+func writef(w io.Writer, format string, args ...any) error {
+	printable := make([]any, len(args))
+	for i, arg := range args {
+		printable[i] = arg
+		if err, ok := arg.(error); ok {
+			arg = err.Error()
+		}
+		if v := reflect.ValueOf(arg); v.Kind() == reflect.String {
+			printable[i] = about.Printable(v.String())
+		}
+	}
+	_, err := fmt.Fprintf(w, format, printable...)
+	return err
+}
+
+// printer writes text for people until a write fails.
+type printer struct {
+	out io.Writer
+	err error // the first
+}
+
+// Write writes text as it is.
+func (p *printer) Write(text []byte) (n int, err error) {
+	if p.err == nil {
+		n, p.err = p.out.Write(text)
+	}
+	return n, p.err
+}
+
+// printf writes with writef.
+func (p *printer) printf(format string, args ...any) {
+	_ = writef(p, format, args...) // the printer has the error
+}
+
+// line writes a line with writef.
+func (p *printer) line(format string, args ...any) { p.printf(format+"\n", args...) }
+
+// table writes rows in columns, with this many blanks between them.
+func (p *printer) table(blanks int, rows [][]any) {
+	w := tabwriter.NewWriter(p, 0, 8, blanks, ' ', 0)
+	for _, cells := range rows {
+		_ = writef(w, strings.Repeat("%v\t", len(cells)-1)+"%v\n", cells...) // the printer has the error
+	}
+	_ = w.Flush()
+}
+
+// screen is the standard output of every command, and the log. It escapes control characters
+// that JSON and slog leave as they are: DEL, and those above it.
+type screen struct{ out io.Writer }
+
+func (s screen) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(s.out, about.WithoutControls(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+const (
+	redraw    = 200 * time.Millisecond // how often a line is drawn at most
+	clearLine = "\r\x1b[K"
+)
+
+// stepLine is a line on a terminal that is overwritten. Without a terminal it shows nothing.
+type stepLine struct {
+	out    io.Writer
+	silent bool
+
+	mu   sync.Mutex // held while something is written
+	last time.Time
+}
+
+func newStepLine(cmd *cobra.Command) *stepLine {
+	f, ok := cmd.ErrOrStderr().(*os.File)
+	return &stepLine{out: cmd.ErrOrStderr(), silent: !ok || !term.IsTerminal(int(f.Fd()))}
+}
+
+func (s *stepLine) show(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.silent && time.Since(s.last) >= redraw {
+		s.last = time.Now()
+		fmt.Fprint(s.out, clearLine, text)
+	}
+}
+
+// clear removes the line.
+func (s *stepLine) clear() { s.print("") }
+
+// print writes a text in place of the line.
+func (s *stepLine) print(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.silent && !s.last.IsZero() {
+		text = clearLine + text
+	}
+	fmt.Fprint(s.out, text)
+}
+
+// follow shows what text returns until stop is called, which removes the line.
+func (s *stepLine) follow(text func() string) (stop func()) {
+	ended, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(redraw)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				s.show(text())
+			}
+		}
+	}()
+	return func() {
+		close(ended)
+		<-done
+		s.clear()
+	}
 }

@@ -2,15 +2,21 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"os/signal"
 	"slices"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/server"
 )
 
@@ -187,4 +193,120 @@ func durations(flag string, texts map[string]string) (map[string]time.Duration, 
 		values[name] = value
 	}
 	return values, nil
+}
+
+// addAuditFlags adds the flags of the audit log, with the names and defaults of
+// kube-apiserver.
+func addAuditFlags(cmd *cobra.Command, c *server.Config) {
+	f, a := cmd.Flags(), &c.Audit
+	f.StringVar(&a.PolicyFile, "audit-policy-file", "", "`FILE` with the audit policy (audit.k8s.io/v1); without it only deletions are recorded, which no policy can turn off")
+	f.StringVar(&a.LogPath, "audit-log-path", "", "`FILE` for the audit log, one JSON event per line; - is stdout; empty: no log")
+	f.IntVar(&a.LogMaxAge, "audit-log-maxage", 366, "how many days rotated audit logs are kept; 0: no limit")
+	f.IntVar(&a.LogMaxBackup, "audit-log-maxbackup", 100, "how many rotated audit logs are kept; 0: no limit")
+	f.IntVar(&a.LogMaxSize, "audit-log-maxsize", 100, "size in megabytes at which the audit log is rotated; 0: never")
+	f.BoolVar(&a.LogCompress, "audit-log-compress", false, "compress rotated audit logs with gzip")
+	f.StringVar(&a.LogMode, "audit-log-mode", "blocking", "blocking: a request waits until its event is written; blocking-strict: and fails if it cannot be; batch: events are written in the background")
+	f.StringVar(&a.WebhookConfigFile, "audit-webhook-config-file", "", "kubeconfig `FILE` of a server that receives audit events")
+	f.StringVar(&a.WebhookMode, "audit-webhook-mode", "batch", "as --audit-log-mode, for the webhook")
+	f.DurationVar(&a.WebhookInitialBackoff, "audit-webhook-initial-backoff", 10*time.Second, "how long to wait before the first retry of the webhook")
+	b := &a.WebhookBatch
+	b.AsyncDelegate = true
+	f.IntVar(&b.BufferSize, "audit-webhook-batch-buffer-size", 10_000, "how many events wait for the webhook; further ones are dropped, and only the debug log says so")
+	f.IntVar(&b.MaxBatchSize, "audit-webhook-batch-max-size", 400, "the most events in one call of the webhook")
+	f.DurationVar(&b.MaxBatchWait, "audit-webhook-batch-max-wait", 30*time.Second, "the longest time that an event waits for a full batch")
+	f.BoolVar(&b.ThrottleEnable, "audit-webhook-batch-throttle-enable", true, "limit the rate of batches")
+	f.Float32Var(&b.ThrottleQPS, "audit-webhook-batch-throttle-qps", 10, "average batches per second")
+	f.IntVar(&b.ThrottleBurst, "audit-webhook-batch-throttle-burst", 15, "batches at once after a quiet time")
+	for _, flag := range []string{"audit-log-mode", "audit-webhook-mode"} {
+		complete(cmd, flag, words("blocking", "blocking-strict", "batch"))
+	}
+}
+
+// addTokenFlags adds the flags of further sources of tokens, with kube-apiserver's names.
+func addTokenFlags(f *pflag.FlagSet, o *access.TokenOptions) {
+	f.StringVar(&o.File, "token-auth-file", "", "`FILE` of hashed bearer tokens, read again when it changes: lines of sha256:HEX,USER,UID,\"GROUP,GROUP\"")
+	f.StringVar(&o.OIDC.Issuer, "oidc-issuer-url", "", "`URL` of an OpenID Connect provider whose ID tokens are accepted")
+	f.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "client ID that the provider's tokens must be for")
+	f.StringVar(&o.OIDC.UsernameClaim, "oidc-username-claim", "sub", "claim with the user's name")
+	f.StringVar(&o.OIDC.UsernamePrefix, "oidc-username-prefix", "", "prefix of the user's name (default: the issuer and #; - is none)")
+	f.StringVar(&o.OIDC.GroupsClaim, "oidc-groups-claim", "", "claim with the user's groups")
+	f.StringVar(&o.OIDC.GroupsPrefix, "oidc-groups-prefix", "", "prefix of the groups")
+	f.StringVar(&o.OIDC.CAFile, "oidc-ca-file", "", "`FILE` with the provider's certificate authority (default: the system's)")
+	f.StringVar(&o.OIDC.ClientSecretFile, "oidc-client-secret-file", "", "`FILE` with the client's secret, for signing in to the console at the provider (default: none, a public client)")
+	f.StringSliceVar(&o.OIDC.Scopes, "oidc-scopes", []string{"profile", "email"}, "`SCOPES` that the console asks the provider for, beside openid")
+}
+
+// runServer is server.Run with reloads by SIGHUP, if there is a file to read. Without one
+// SIGHUP ends the server, as when its terminal closes.
+func runServer(ctx context.Context, c server.Config) error {
+	if slices.ContainsFunc(c.Settings, func(s server.Setting) bool { return s.Name == configFlag && s.Value != "" }) {
+		var stop func()
+		c.Reload, stop = notifyReload()
+		defer stop()
+	}
+	return server.Run(ctx, c)
+}
+
+// notifyReload returns a channel that gets a value after each SIGHUP, until stop is
+// called. Signals that come before the value is taken become one.
+func notifyReload() (reload <-chan struct{}, stop func()) {
+	signals, ended, reloads := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{}, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-ended:
+				return
+			case <-signals:
+			}
+			select {
+			case reloads <- struct{}{}:
+			default: // one is waiting, and will read the newest file
+			}
+		}
+	}()
+	return reloads, func() { signal.Stop(signals); close(ended) }
+}
+
+// givenFlags returns the flags of the command line, in the form that their Set reads.
+func givenFlags(flags *pflag.FlagSet) map[string]string {
+	given := map[string]string{}
+	flags.Visit(func(f *pflag.Flag) {
+		text := f.Value.String()
+		switch value := f.Value.(type) {
+		case pflag.SliceValue:
+			text = commaSeparated(value.GetSlice())
+		default:
+			if f.Value.Type() == "stringToString" {
+				text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
+			}
+		}
+		given[f.Name] = text
+	})
+	return given
+}
+
+// commaSeparated joins values as repeatable flags read them.
+func commaSeparated(values []string) string {
+	var line strings.Builder
+	w := csv.NewWriter(&line)
+	_ = w.Write(values) // a Builder does not fail
+	w.Flush()
+	return strings.TrimSuffix(line.String(), "\n")
+}
+
+// readConfig returns the configuration that a server would have that starts now with these
+// flags: it reads environment and file.
+func readConfig(ctx context.Context, given map[string]string) (c server.Config, err error) {
+	serve := newServe(func(_ context.Context, read server.Config) error {
+		c = read
+		return nil
+	})
+	serve.SetContext(ctx)
+	for name, text := range given {
+		if err := serve.Flags().Set(name, text); err != nil {
+			return c, err
+		}
+	}
+	return c, serve.RunE(serve, nil)
 }

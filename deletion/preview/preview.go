@@ -1,22 +1,44 @@
+// Package preview answers what a delete would remove ([Service.Preview]), and
+// what the guard counts.
+//
+// The promise: a delete then does what the preview says, if no other client writes
+// in between. The package has no rules of its own. It uses gc.Decide for every
+// dependent and lifecycle.BeforeDelete for every deletion, as the collector does.
+// If the result depends on the order of the collector's reviews, the item says so.
+//
+// A preview reads one snapshot of the database and writes nothing. It holds one batch of
+// bodies at a time, and about 100 bytes for each object but for leaves (leaf.go), which are
+// only counted; it reads the items of the requested page again.
+//
+// The package has no HTTP code: the question is a kind ([Service.Kind]) whose
+// objects are answered and never stored. Begin with preview.go; walk.go follows
+// the cascade.
 package preview
 
 import (
 	"cmp"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/deletion"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 )
 
 const (
@@ -232,4 +254,82 @@ func parseContinue(token string, h *head) (after int64, err error) {
 		return 0, object.BadRequestf("spec.continue belongs to the preview of another object, with uid %s", uid)
 	}
 	return after, nil
+}
+
+// Options configure a Service. Zero values are the defaults.
+type Options struct {
+	Now func() time.Time
+	// Batch bounds the objects of one read. One more read may be in memory. Default 500.
+	Batch int
+	// Objects bounds the objects that a preview follows. Default 1,000,000.
+	Objects int
+	// MaxCascade is the guard's limit for Namespaces without their own. 0: no limit.
+	MaxCascade int64
+}
+
+// Service answers previews. It is safe for concurrent use.
+type Service struct {
+	store *store.Store
+	kinds *kind.Registry
+	opts  Options
+
+	maxCascade atomic.Int64 // Options.MaxCascade at first
+}
+
+// New makes a service.
+func New(st *store.Store, kinds *kind.Registry, o Options) (*Service, error) {
+	if st == nil || kinds == nil {
+		return nil, errors.New("new preview service: store and kinds must be set")
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Batch <= 0 {
+		o.Batch = 500
+	}
+	if o.Objects <= 0 {
+		o.Objects = 1_000_000
+	}
+	s := &Service{store: st, kinds: kinds, opts: o}
+	s.SetMaxCascade(o.MaxCascade)
+	return s, nil
+}
+
+// SetMaxCascade replaces Options.MaxCascade, for the previews that begin from now on.
+func (s *Service) SetMaxCascade(limit int64) { s.maxCascade.Store(limit) }
+
+// Kind returns the kind of the question, for the kind registry.
+func (s *Service) Kind() *kind.Kind {
+	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.Schema(v1.DeletionPreview{}), s.answer)
+}
+
+func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
+	p, ok := obj.(*v1.DeletionPreview)
+	if !ok {
+		return nil, fmt.Errorf("preview: got a %T", obj)
+	}
+	out := p.DeepCopy()
+	out.ManagedFields = nil // the request is not stored
+	var err error
+	out.Status, err = s.Preview(ctx, call.Client, p.Spec)
+	if object.Is(err, object.NotFound) {
+		return nil, s.missing(p.Spec.Object)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// missing returns the NotFound of the object in the question. Without it, clients
+// would read that the question itself was not found.
+func (s *Service) missing(ref v1.ObjectReference) error {
+	resource, name := schema.GroupResource{Resource: "objects"}, string(ref.UID)
+	if gv, err := schema.ParseGroupVersion(ref.APIVersion); err == nil && ref.Name != "" {
+		name = ref.Name
+		if k := s.kinds.Snapshot().Named(gv.WithKind(ref.Kind)); k != nil {
+			resource = schema.GroupResource{Group: k.Group, Resource: k.Plural}
+		}
+	}
+	return apierrors.NewNotFound(resource, name)
 }

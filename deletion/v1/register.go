@@ -1,12 +1,26 @@
+// Package v1 holds the API types of lifecycle.exeunt.dev/v1: the queries
+// DeletionPreview and DeletionReport, the read-only ArchivedObject, and the
+// commands Restore and FinalizerRemoval. Queries and commands are requests in the
+// form of an object: the client creates one, and the server answers in status. It stores
+// nothing but Restores, which it works on until they have ended.
+//
+// The package holds types only; their copies and schemas are generated from them. The
+// packages preview, report, archive and finalizer beside it implement them.
+//
+// +k8s:deepcopy-gen=package
+// +k8s:openapi-gen=true
 package v1
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 // GroupVersion is the group and version of these kinds.
@@ -29,3 +43,57 @@ var Scheme = sync.OnceValue(func() *runtime.Scheme {
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s
 })
+
+//go:generate go run k8s.io/code-generator/cmd/deepcopy-gen@v0.37.2 --output-file zz_generated.deepcopy.go .
+//go:generate go run k8s.io/kube-openapi/cmd/openapi-gen@v0.0.0-20260721132016-d427ff9ee9ad --output-dir . --output-pkg github.com/exeunt/exeunt/deletion/v1 --output-file zz_generated.openapi.go --report-filename /dev/null .
+
+// maxNesting is how deep a type may be inside of itself in a schema: as deep as a report's
+// reasons are shown. Below that the schema allows any fields.
+const maxNesting = 3
+
+// timeName is the name of the one type of another package that has a form of its own.
+var timeName = nameOf(reflect.TypeFor[metav1.Time]())
+
+func nameOf(t reflect.Type) string { return t.PkgPath() + "." + t.Name() }
+
+// Schema returns the OpenAPI schema of one of the kinds, for kubectl explain and validation. It
+// is complete in itself: references to other types are replaced by their schemas.
+func Schema(of any) *spec.Schema {
+	s := resolve(GetOpenAPIDefinitions(spec.MustCreateRef), spec.RefSchema(nameOf(reflect.TypeOf(of))), map[string]int{})
+	for _, common := range []string{"apiVersion", "kind", "metadata"} {
+		delete(s.Properties, common) // the server adds those of all objects
+	}
+	return &s
+}
+
+func resolve(all map[string]common.OpenAPIDefinition, s *spec.Schema, depth map[string]int) spec.Schema {
+	name, out := s.Ref.String(), *s
+	if name != "" {
+		definition, known := all[name]
+		out = definition.Schema
+		switch {
+		case name == timeName:
+			out = *spec.DateTimeProperty()
+		case !known || depth[name] == maxNesting:
+			out = *new(spec.Schema).Typed("object", "")
+			out.AddExtension("x-kubernetes-preserve-unknown-fields", true)
+		}
+		if s.Description != "" {
+			out.Description = s.Description
+		}
+	}
+	depth[name]++
+	defer func() { depth[name]-- }()
+	out.Default = nil
+	if out.Items != nil {
+		items := resolve(all, out.Items.Schema, depth)
+		out.Items = &spec.SchemaOrArray{Schema: &items}
+	}
+	properties := out.Properties
+	out.Properties = nil
+	for field := range properties {
+		property := properties[field]
+		out.SetProperty(field, resolve(all, &property, depth))
+	}
+	return out
+}

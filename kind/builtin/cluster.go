@@ -2,9 +2,14 @@ package builtin
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
+	"slices"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -17,7 +22,9 @@ import (
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	clientcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	certificatesapi "k8s.io/kubernetes/pkg/apis/certificates"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicy"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingadmissionpolicybinding"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/mutatingwebhookconfiguration"
@@ -25,7 +32,11 @@ import (
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicy"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingadmissionpolicybinding"
 	"k8s.io/kubernetes/pkg/registry/admissionregistration/validatingwebhookconfiguration"
+	"k8s.io/kubernetes/pkg/registry/certificates/certificates"
+	"k8s.io/kubernetes/pkg/registry/certificates/clustertrustbundle"
+	"k8s.io/kubernetes/pkg/registry/certificates/podcertificaterequest"
 	"k8s.io/kubernetes/pkg/registry/coordination/lease"
+	"k8s.io/kubernetes/pkg/registry/core/namespace"
 	"k8s.io/kubernetes/pkg/registry/discovery/endpointslice"
 	"k8s.io/kubernetes/pkg/registry/flowcontrol/flowschema"
 	"k8s.io/kubernetes/pkg/registry/flowcontrol/prioritylevelconfiguration"
@@ -51,6 +62,11 @@ import (
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattachment"
 	"k8s.io/kubernetes/pkg/registry/storage/volumeattributesclass"
 	"k8s.io/kubernetes/pkg/registry/storagemigration/storagemigration"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
 )
 
 // networkDefs are the kinds of networks and of what coordinates their members.
@@ -184,4 +200,111 @@ type adminNamespaces struct {
 
 func (adminNamespaces) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Namespace, error) {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{resourcev1.DRAAdminNamespaceLabelKey: "true"}}}, nil
+}
+
+// A namespace has finalizers in its spec besides those in its metadata. They name who
+// must still empty it; only /finalize removes them.
+func namespaceDef() def {
+	return def{
+		obj: &corev1.Namespace{}, plural: "namespaces", short: []string{"ns"}, strategy: namespace.Strategy, status: namespace.StatusStrategy,
+		rules: lifecycle.Rules{NoGrace: true, MarkDeleting: markTerminating, MarkActive: markActive, Removable: hasNoSpecFinalizers, Refuse: keepNamespace},
+	}
+}
+
+func holdContent(n *corev1.Namespace) {
+	if !slices.Contains(n.Spec.Finalizers, corev1.FinalizerKubernetes) {
+		n.Spec.Finalizers = append(n.Spec.Finalizers, corev1.FinalizerKubernetes)
+	}
+}
+
+// NamespaceFinalizeStrategy is the strategy of a namespace's /finalize: it can change the
+// spec's finalizers, but not the status.
+func NamespaceFinalizeStrategy() lifecycle.Strategy {
+	return newStrategy(namespace.FinalizeStrategy, corev1.SchemeGroupVersion.WithResource("namespaces"), "finalize")
+}
+
+var namespaceGVK = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+
+func markTerminating(body []byte, _ time.Time) ([]byte, error) {
+	return withPhase(body, corev1.NamespaceTerminating)
+}
+
+func markActive(body []byte) ([]byte, error) { return withPhase(body, corev1.NamespaceActive) }
+
+// withPhase sets the phase when a deletion begins or is called off. It also sets the
+// finalizer that stands for the content, which /finalize may have removed: a namespace
+// never goes before its content.
+func withPhase(body []byte, phase corev1.NamespacePhase) ([]byte, error) {
+	ns := &corev1.Namespace{}
+	if err := object.DecodeInto(body, "", namespaceGVK, ns); err != nil {
+		return nil, err
+	}
+	ns.Status.Phase = phase
+	holdContent(ns)
+	return object.Encode(ns)
+}
+
+// keepNamespace refuses to delete the namespaces that Kubernetes refuses to delete, with
+// the same message. kube-node-lease can be deleted; the server creates it again.
+func keepNamespace(name string) error {
+	switch name {
+	case metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic:
+		return object.Errorf(object.Forbidden, "this namespace may not be deleted")
+	}
+	return nil
+}
+
+// hasNoSpecFinalizers returns false for a body that cannot be decoded: the namespace then
+// stays, which is safer than leaving its contents behind.
+func hasNoSpecFinalizers(body []byte) bool {
+	var ns struct {
+		Spec struct {
+			Finalizers []string `json:"finalizers"`
+		} `json:"spec"`
+	}
+	return json.Unmarshal(body, &ns) == nil && len(ns.Spec.Finalizers) == 0
+}
+
+// SigningRequests is the storage name of CertificateSigningRequest.
+const SigningRequests = object.SigningRequests
+
+// certificateDefs are requests for certificates, and the roots to trust. Package access sets who
+// asked, and checks the right to sign.
+func certificateDefs() []def {
+	pods := podcertificaterequest.NewStrategy()
+	return []def{
+		{
+			obj: &certificatesv1.CertificateSigningRequest{}, plural: "certificatesigningrequests", short: []string{"csr"},
+			strategy: certificates.Strategy, status: certificates.StatusStrategy,
+		},
+		{obj: &certificatesv1.ClusterTrustBundle{}, plural: "clustertrustbundles", strategy: clustertrustbundle.Strategy},
+		{
+			obj: &certificatesv1.PodCertificateRequest{}, plural: "podcertificaterequests",
+			strategy: pods, status: podcertificaterequest.NewStatusStrategy(pods, allow{}, clock.RealClock{}),
+		},
+	}
+}
+
+// allow is an authorizer for strategies that ask one. Package access checks the right to sign
+// (checkSigning). Nothing checks the rights of drivers to the status of a ResourceClaim.
+type allow struct{}
+
+func (allow) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.DecisionAllow, "", nil
+}
+
+// CertificateApprovalStrategy is the strategy of a CertificateSigningRequest's /approval:
+// it changes the conditions and nothing else.
+func CertificateApprovalStrategy() lifecycle.Strategy {
+	return newStrategy(certificates.ApprovalStrategy, certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"), "approval")
+}
+
+// CertificateApprovalResetFields are the fields that /approval keeps.
+func CertificateApprovalResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return resetFields(certificates.ApprovalStrategy)
+}
+
+// ParseCertificateRequest reads a PKCS#10 request in PEM.
+func ParseCertificateRequest(text []byte) (*x509.CertificateRequest, error) {
+	return certificatesapi.ParseCSR(text)
 }

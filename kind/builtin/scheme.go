@@ -1,6 +1,7 @@
 package builtin
 
 import (
+	"slices"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -36,6 +37,8 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/storage/install"
 	_ "k8s.io/kubernetes/pkg/apis/storagemigration/install"
 	"k8s.io/kubernetes/pkg/capabilities"
+
+	"github.com/exeunt/exeunt/kind"
 )
 
 // Scheme returns the scheme of all types of Kubernetes, with their defaults, conversions and
@@ -102,4 +105,43 @@ var eventLabels = []string{
 	"involvedObject.apiVersion", "involvedObject.fieldPath", "involvedObject.kind", "involvedObject.name",
 	"involvedObject.namespace", "involvedObject.resourceVersion", "involvedObject.uid",
 	"reason", "reportingComponent", "type",
+}
+
+// wire returns the codecs that all built-in kinds share.
+var wire = sync.OnceValue(func() *kind.Wire {
+	s := Scheme()
+	return &kind.Wire{
+		Serializer:      Codecs(),
+		ParameterCodec:  runtime.NewParameterCodec(s),
+		Creater:         s,
+		Convertor:       versions{s, true},
+		UnsafeConvertor: versions{s, false},
+		Defaulter:       s,
+		Typer:           s,
+		TypeConverter:   newTypeConverter(s),
+	}
+})
+
+// Wire returns the codecs of built-in objects. They include Scale, the /scale subresource
+// of kinds in all groups.
+func Wire() *kind.Wire { return wire() }
+
+// versions converts between the versions that are served, by way of the internal types.
+type versions struct {
+	*runtime.Scheme
+	copies bool // the result shares no memory with the object
+}
+
+func (v versions) ConvertToVersion(obj runtime.Object, to runtime.GroupVersioner) (runtime.Object, error) {
+	if kinds, unversioned, err := v.ObjectKinds(obj); err == nil && !unversioned {
+		if kind, ok := to.KindForGroupVersionKinds(kinds); ok && !slices.Contains(kinds, kind) {
+			if obj, err = internal(obj); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if v.copies {
+		return v.Scheme.ConvertToVersion(obj, to)
+	}
+	return v.UnsafeConvertToVersion(obj, to)
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/version"
+	"sigs.k8s.io/yaml"
 
 	"github.com/exeunt/exeunt/kind"
 )
@@ -109,7 +110,7 @@ type family struct {
 	typed   managedfields.TypeConverter
 
 	// unmarked is the version of bodies that do not name theirs. marks says that new
-	// bodies name it: the storage version was changed once (see storage.go).
+	// bodies name it: the storage version was changed once (see firstStorage).
 	unmarked string
 	marks    bool
 
@@ -147,3 +148,63 @@ func newFamily(crd *apiextensionsv1.CustomResourceDefinition, convert NewConvert
 
 // gvk returns the family's kind in one of its versions.
 func (f *family) gvk(version string) schema.GroupVersionKind { return f.kind.WithVersion(version) }
+
+// BuiltIn creates a built-in kind from the YAML of a definition. Its objects are
+// pruned, validated, shown and applied as those of custom kinds. The definition itself
+// is not stored, so it cannot be deleted. The text needs only a spec.
+func BuiltIn(definition []byte) (*kind.Kind, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(definition, crd); err != nil {
+		return nil, fmt.Errorf("read the definition of a built-in kind: %w", err)
+	}
+	crd.Name, crd.Generation = crd.Spec.Names.Plural+"."+crd.Spec.Group, 1
+	crd.Status.AcceptedNames = crd.Spec.Names
+	k, err := New(crd, nil)
+	if err != nil {
+		return nil, err
+	}
+	k.Definition = ""
+	return k, nil
+}
+
+// firstStorageKey is the annotation that names the storage version from before its first
+// change. Only the server writes it.
+//
+// A webhook must know in which version an object was written. Most definitions never change
+// their storage version, so bodies do not name it (decision 1): without this annotation,
+// all of them are in the storage version. The update that changes the storage version for
+// the first time adds the annotation. From then on a new body names its version, and one
+// that names none is in the version of the annotation. That also holds for a replica that
+// has not seen the change yet: it still writes that version, unnamed.
+const firstStorageKey = "apiextensions.exeunt.dev/first-storage-version"
+
+// firstStorage returns the annotation, or "".
+func firstStorage(crd *apiextensionsv1.CustomResourceDefinition) string {
+	return crd.Annotations[firstStorageKey]
+}
+
+// keepFirstStorage sets the annotation of a changed definition, whatever the client sent.
+func keepFirstStorage(crd, before *apiextensionsv1.CustomResourceDefinition) {
+	first, was := firstStorage(before), storageVersion(before)
+	if first == "" && was != storageVersion(crd) {
+		first = was
+	}
+	if first == "" {
+		delete(crd.Annotations, firstStorageKey)
+		return
+	}
+	if crd.Annotations == nil {
+		crd.Annotations = map[string]string{}
+	}
+	crd.Annotations[firstStorageKey] = first
+}
+
+// storageVersion returns the name of the version in which objects are written, or "".
+func storageVersion(crd *apiextensionsv1.CustomResourceDefinition) string {
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
+}

@@ -1,14 +1,19 @@
 package custom
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	codec "k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -95,3 +100,71 @@ var definitionWire = sync.OnceValue(func() *kind.Wire {
 		}),
 	}
 })
+
+// statusManager is the field manager of the status that this server writes.
+const statusManager = "exeunt"
+
+// OwnStatus records in changed that this server owns the fields of the status in which it
+// differs from live. Like the library, it records no owner if the fields cannot be determined.
+func OwnStatus(live, changed *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	manager, err := statusOwners()
+	if err != nil {
+		return changed
+	}
+	if owned, ok := manager.UpdateNoErrors(live, changed, statusManager).(*apiextensionsv1.CustomResourceDefinition); ok {
+		return owned
+	}
+	return changed
+}
+
+var statusOwners = sync.OnceValues(func() (*managedfields.FieldManager, error) {
+	gvk := apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition")
+	wire := definitionWire()
+	return managedfields.NewDefaultFieldManager(wire.TypeConverter, wire.Convertor, wire.Defaulter, wire.Creater,
+		gvk, gvk.GroupVersion(), "status", fieldpath.NewExcludeFilterSetMap(resetFields(gvk, "spec")))
+})
+
+// definitionTable shows definitions with the columns of Kubernetes 1.37.
+type definitionTable struct{}
+
+// ConvertToTable implements rest.TableConvertor.
+func (definitionTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
+	return kind.NewTable(obj, options, definitionColumns(), kind.Cells(definitionCells))
+}
+
+func definitionColumns() []metav1.TableColumnDefinition {
+	docs := metav1.ObjectMeta{}.SwaggerDoc()
+	return []metav1.TableColumnDefinition{
+		{Name: "Name", Type: "string", Format: "name", Description: docs["name"]},
+		{Name: "Scope", Type: "string", Description: "Whether its objects live in a namespace"},
+		{Name: "Versions", Type: "string", Description: "The versions it serves"},
+		{Name: "Created At", Type: "date", Description: docs["creationTimestamp"]},
+		{Name: "Group", Type: "string", Priority: 1, Description: "The group of its kind"},
+		{Name: "Kind", Type: "string", Priority: 1, Description: "The kind it declares"},
+		{Name: "ShortNames", Type: "string", Priority: 1, Description: "The short names it asks for"},
+		{Name: "Established", Type: "boolean", Priority: 1, Description: "Whether its kind is served"},
+	}
+}
+
+func definitionCells(crd *apiextensionsv1.CustomResourceDefinition) []any {
+	var versions []string
+	for _, v := range crd.Spec.Versions {
+		switch {
+		case v.Served && v.Storage:
+			versions = append(versions, v.Name+"(storage)")
+		case v.Served:
+			versions = append(versions, v.Name)
+		}
+	}
+	slices.Sort(versions)
+	return []any{
+		crd.Name,
+		string(crd.Spec.Scope),
+		strings.Join(versions, ","),
+		crd.CreationTimestamp.UTC().Format(time.RFC3339),
+		crd.Spec.Group,
+		crd.Spec.Names.Kind,
+		strings.Join(crd.Spec.Names.ShortNames, ","),
+		Established(crd),
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,4 +167,73 @@ func (c *Collector) engine(q review.Queue, r review.Reviewer[*countingTx]) (*rev
 		}
 	}
 	return review.New(c.db, q, r, c.transact, review.Options{Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger})
+}
+
+// events lists the events that have a delay.
+var events = []string{
+	EventBlobUpload, EventManifestUpload, EventManifestDelete, EventLayerDelete, EventManifestListDelete, EventTagDelete,
+	EventTagSwitch, EventSubjectDelete, EventBlobDelete, EventUploadDelete, EventExistenceCheck,
+}
+
+// maxReviewAfter prevents an overflow of times.
+const maxReviewAfter = 100 * 365 * 24 * time.Hour
+
+func validReviewAfter(event string, after time.Duration) error {
+	if !slices.Contains(events, event) {
+		return fmt.Errorf("unknown event %q: known are %s", event, strings.Join(events, ", "))
+	}
+	if after < 0 || after > maxReviewAfter {
+		return fmt.Errorf("a review after %v: must be from 0 to 100 years", after)
+	}
+	return nil
+}
+
+// SetReviewAfter sets the delay between an event and the review, for all
+// replicas, from now on. Queued reviews keep their time.
+func (c *Collector) SetReviewAfter(ctx context.Context, event string, after time.Duration) error {
+	if err := validReviewAfter(event, after); err != nil {
+		return fmt.Errorf("set review delay: %w", err)
+	}
+	return c.write(ctx, "set review delay", setReviewAfter, event, after.Milliseconds())
+}
+
+// ReviewAfter reads the delays of all events.
+func (c *Collector) ReviewAfter(ctx context.Context) (map[string]time.Duration, error) {
+	delays := map[string]time.Duration{}
+	var b sqldb.Batch
+	b.Query(func(row sqldb.Row) error {
+		var event string
+		var value int64
+		err := row.Scan(&event, &value)
+		delays[event] = time.Duration(value) * time.Millisecond
+		return err
+	}, listReviewAfter)
+	if err := c.db.Read(ctx, nil, &b); err != nil {
+		return nil, fmt.Errorf("list review delays: %w", err)
+	}
+	return delays, nil
+}
+
+// ForgetDeleted deletes the records of deletions whose review is past, and
+// returns how many rows those were. Reviews do not do it: a review that finds
+// its manifest in use writes nothing.
+func (c *Collector) ForgetDeleted(ctx context.Context) (forgotten int, err error) {
+	var window int64
+	if _, err := c.db.Row(ctx, undeleteWindow, nil, &window); err != nil {
+		return 0, fmt.Errorf("forget what was deleted: %w", err)
+	}
+	before := c.options.Now().UnixMilli() - window
+	for _, statement := range []string{forgetTags, forgetManifests} {
+		for {
+			n, err := c.removeSome(ctx, statement, before, stepRows)
+			forgotten += n
+			if err != nil {
+				return forgotten, fmt.Errorf("forget what was deleted: %w", err)
+			}
+			if n < stepRows {
+				break
+			}
+		}
+	}
+	return forgotten, nil
 }
