@@ -40,7 +40,7 @@ var layers = map[string][]string{
 	"review":                           {"sqldb", "internal/tracing"},
 	"kind/event":                       {"store", "kind", "object", "sqldb"},
 	"gc":                               {"internal/task", "kind/event", "store", "store/graph", "store/cascades", "review", "kind", "lifecycle", "object", "sqldb"},
-	"deletion/archive":                 {"internal/task", "deletion/v1", "kind/event", "store", "store/cascades", "kind", "lifecycle", "review", "object", "sqldb"},
+	"deletion/archive":                 {"internal/task", "deletion/v1", "gc", "kind/event", "store", "store/cascades", "kind", "lifecycle", "review", "object", "sqldb"},
 	"deletion/v1":                      {},
 	"deletion":                         {"deletion/v1", "store", "kind", "object"},
 	"deletion/preview":                 {"deletion/v1", "deletion", "gc", "store", "kind", "lifecycle", "object"},

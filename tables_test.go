@@ -40,6 +40,7 @@ var tableOwners = map[string][]string{
 // jointStatements are the constants with SQL on a table of another package, and
 // why (decision 15).
 var jointStatements = map[string]string{
+	"store openOwners":                 "what a cascade has to remove is read with the archive, in one statement; store does not import gc",
 	"store queuedCascades":             "a cascade that the collector has work of does not leave the archive; store does not import gc",
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",

@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/cascades"
 	"github.com/exeunt/exeunt/store/graph"
 )
 
@@ -24,6 +25,9 @@ const (
 
 	// closurePage is how many dependents of an owner one query reads at most.
 	closurePage = 10_000
+
+	// mostFollowing bounds what Remaining counts of objects that are not DELETING.
+	mostFollowing = 100_000
 )
 
 // closure counts the objects that a deletion would remove. It reads heads and
@@ -113,6 +117,27 @@ func exceeds(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, o *item
 	return c.over(), err
 }
 
+// Remaining counts the objects that a cascade under way has to remove: those that are DELETING, and up to mostFollowing+1
+// that will be. In a snapshot, they and the removed ones are the whole cascade.
+func Remaining(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, cascade string) (int64, error) {
+	open, err := cascades.ReadOpen(ctx, r, cascade)
+	if err != nil {
+		return 0, err
+	}
+	c := newClosure(r, kinds, &item{}, mostFollowing)
+	c.frontier, c.containers = open.Owners, open.Containers
+	for _, uid := range slices.Concat(open.Owners, open.Containers) {
+		c.counted[uid], c.gone[uid] = true, true
+	}
+	if err := c.follow(ctx); err != nil {
+		return 0, fmt.Errorf("count what follows in cascade %s: %w", cascade, err)
+	}
+	if c.over() {
+		c.left = -1
+	}
+	return open.Deleting + mostFollowing - c.left, nil
+}
+
 func newClosure(r *store.Reader, kinds *kind.Snapshot, o *item, allowed int64) *closure {
 	return &closure{
 		r: r, kinds: kinds, root: o, left: allowed, readsLeft: 10*allowed + 10_000, emptied: map[string]bool{},
@@ -128,15 +153,22 @@ func (c *closure) count(ctx context.Context) error {
 	if c.root.Finalizing&store.FinalizeOrphan == 0 {
 		c.frontier = append(c.frontier, c.root.UID)
 	}
+	if err := c.follow(ctx); err != nil {
+		return fmt.Errorf("count what goes with %s: %w", c.root.Key, err)
+	}
+	return nil
+}
+
+func (c *closure) follow(ctx context.Context) error {
 	for len(c.frontier)+len(c.containers) > 0 && !c.over() {
 		n := min(len(c.frontier), closureOwners)
 		owners := slices.Clone(c.frontier[:n])
 		c.frontier = c.frontier[n:]
 		if err := c.expand(ctx, owners); err != nil {
-			return fmt.Errorf("count what goes with %s: %w", c.root.Key, err)
+			return err
 		}
 		if err := c.contents(ctx); err != nil {
-			return fmt.Errorf("count what goes with %s: %w", c.root.Key, err)
+			return err
 		}
 	}
 	return nil

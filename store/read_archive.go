@@ -83,6 +83,12 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 	return r.archived(ctx, visit, statement, append(args, int64(limit))...)
 }
 
+// CountArchived counts the objects of a namespace, or of all (""), that were removed before a revision, up to most.
+func (r *Reader) CountArchived(ctx context.Context, namespace string, before, most int64) (n int64, err error) {
+	err = r.rows(ctx, func(row sqldb.Row) error { return row.Scan(&n) }, countArchived, before, namespace, most)
+	return n, err
+}
+
 // LastArchived reads the newest removed object that matches; nil: the archive has none.
 func (r *Reader) LastArchived(ctx context.Context, f ArchiveFilter) (found *Archived, err error) {
 	err = r.Archived(ctx, f, 0, 1, func(a *Archived) error {
@@ -132,6 +138,9 @@ FROM (
     UNION ALL
     SELECT * FROM archive WHERE uid = $7 AND cascade = uid
 ) a LEFT JOIN changes c ON c.revision = a.body_revision` + archiveConditions + ` LIMIT $8`
+
+	countArchived = `
+SELECT count(*) FROM (SELECT 1 FROM archive a WHERE a.id < $1 AND ($2 = '' OR a.namespace = $2)` + kept + ` LIMIT $3) AS found`
 
 	// wholeCascade uses the same indexes.
 	wholeCascade = `

@@ -3,35 +3,61 @@ package archive
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
 	cascade "github.com/exeunt/exeunt/store/cascades"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mostCascades bounds a list of cascades.
+// mostCascades bounds the cascades that a page of a list reads.
 const mostCascades = 500
 
 // cascades implements kind.Source for Cascades.
 type cascades struct{ *Archive }
 
-// Get reads one cascade. Error: NotFound.
-func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name string) (runtime.Object, error) {
+// look reads cascades in one snapshot, so that what is removed and what remains add up.
+type look struct {
+	cascades
+	*store.Snapshot
+	client kind.Client
+	names  *names
+	queued map[string]bool // those that the collector has work of
+}
+
+func (s cascades) look(ctx context.Context, client kind.Client) (*look, error) {
 	n, err := s.names(ctx)
 	if err != nil {
 		return nil, err
 	}
-	queued, err := cascade.Queued(ctx, s.store.Reader())
+	snapshot, err := s.store.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.cascade(ctx, client, n, name, queued)
+	queued, err := cascade.Queued(ctx, snapshot)
+	if err != nil {
+		snapshot.Close()
+		return nil, err
+	}
+	return &look{s, snapshot, client, n, queued}, nil
+}
+
+// Get reads one cascade. Error: NotFound.
+func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name string) (runtime.Object, error) {
+	l, err := s.look(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Close()
+	c, err := l.read(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -39,81 +65,87 @@ func (s cascades) Get(ctx context.Context, client kind.Client, namespace, name s
 	if c == nil || c.Namespace != namespace {
 		return nil, object.Errorf(object.NotFound, "cascades %q not found", name)
 	}
+	l.Close() // before another connection is needed
 	all := []v1.Cascade{*c}
 	return &all[0], s.setExpiries(ctx, all)
 }
 
-// List reads the cascades that are under way, then the newest ones.
+// List reads a page: the cascades that are under way, then the newest ones. A cascade that begins or ends between two pages
+// may be on both.
 func (s cascades) List(ctx context.Context, client kind.Client, q kind.SourceQuery) (runtime.Object, error) {
 	list := &v1.CascadeList{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "CascadeList"},
 		ListMeta: metav1.ListMeta{ResourceVersion: object.Object{Revision: s.store.Revision()}.ResourceVersion()},
 		Items:    []v1.Cascade{},
 	}
-	n, err := s.names(ctx)
+	l, err := s.look(ctx, client)
 	if err != nil {
 		return nil, err
 	}
+	defer l.Close()
 	limit := mostCascades
 	if q.Limit > 0 && q.Limit < mostCascades {
 		limit = int(q.Limit)
 	}
-	ids, err := s.ids(ctx, q)
+	ids, err := l.ids(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	queued, err := cascade.Queued(ctx, s.store.Reader())
-	if err != nil {
-		return nil, err
-	}
-	for _, id := range ids {
-		c, err := s.cascade(ctx, client, n, id, queued)
+	for i, id := range ids {
+		c, err := l.read(ctx, id)
 		if err != nil {
 			return nil, err
 		}
-		if c != nil && len(list.Items) < limit && (q.Namespace == "" || c.Namespace == q.Namespace) {
+		fits := c != nil && (q.Namespace == "" || c.Namespace == q.Namespace)
+		if i > 0 && (i == mostCascades || fits && len(list.Items) == limit) {
+			list.Continue = ids[i-1]
+			break
+		}
+		if fits {
 			list.Items = append(list.Items, *c)
 		}
 	}
-	slices.SortStableFunc(list.Items, func(a, b v1.Cascade) int { return compareCascades(&a, &b) })
+	l.Close()
 	return list, s.setExpiries(ctx, list.Items)
 }
 
-// compareCascades orders those under way first, then the newest.
-func compareCascades(a, b *v1.Cascade) int {
-	if under := (a.Status.Remaining > 0); under != (b.Status.Remaining > 0) {
-		if under {
-			return -1
-		}
-		return 1
-	}
-	last := func(c *v1.Cascade) time.Time {
-		if c.Spec.LastRemovedAt != nil {
-			return c.Spec.LastRemovedAt.Time
-		}
-		return c.Spec.StartedAt.Time
-	}
-	return last(b).Compare(last(a))
-}
-
-// ids returns the ids of the cascades to list, at most mostCascades.
-func (s cascades) ids(ctx context.Context, q kind.SourceQuery) ([]string, error) {
+// ids returns the ids of cascades, from the page on. The continue token is the last id that was read for the page before.
+func (l *look) ids(ctx context.Context, q kind.SourceQuery) ([]string, error) {
 	if q.Fields != nil {
 		if name, ok := q.Fields.RequiresExactMatch("metadata.name"); ok {
 			return []string{name}, nil
 		}
 	}
-	return cascade.List(ctx, s.store.Reader(), q.Namespace, mostCascades)
+	for most := 2 * mostCascades; ; most *= 2 {
+		newest, err := cascade.List(ctx, l, q.Namespace, most)
+		ids := append(slices.Sorted(maps.Keys(l.queued)), slices.DeleteFunc(newest, func(id string) bool { return l.queued[id] })...)
+		if err != nil || q.Continue == "" {
+			return ids, err
+		}
+		at := slices.Index(ids, q.Continue) + 1
+		switch {
+		case at > 0 && (at+mostCascades < len(ids) || len(newest) < most):
+			return ids[at:], nil
+		case len(newest) < most:
+			return nil, object.Errorf(object.Expired, "cascade %s of the continue token has left the archive: list again without it", q.Continue)
+		}
+	}
 }
 
-// cascade reads one cascade; nil if there is none, or if the client may not read its
-// root. queued are those that the collector has work of.
-func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id string, queued map[string]bool) (*v1.Cascade, error) {
-	found, err := cascade.Read(ctx, s.store.Reader(), id)
-	if err != nil || found == nil || client.May("get", found.Root.Key) != nil {
+// read reads one cascade; nil if there is none, or if the client may not read its
+// root.
+func (l *look) read(ctx context.Context, id string) (*v1.Cascade, error) {
+	found, err := cascade.Read(ctx, l, id)
+	if err != nil || found == nil || l.client.May("get", found.Root.Key) != nil {
 		return nil, err
 	}
-	gvk := n.gvk(found.Root.Kind)
+	remaining := int64(0)
+	if found.Deleting || l.queued[id] {
+		if remaining, err = gc.Remaining(ctx, &l.Reader, l.kinds.Snapshot(), id); err != nil {
+			return nil, err
+		}
+	}
+	gvk := l.names.gvk(found.Root.Kind)
 	started := metav1.NewTime(time.UnixMilli(found.StartedAt).UTC())
 	c := &v1.Cascade{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Cascade"},
@@ -125,7 +157,7 @@ func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id 
 			RequestedBy: found.Requester, RequestID: found.RequestID, StartedAt: started,
 		},
 		Status: v1.CascadeStatus{
-			State: state(found, queued[id]), Removed: found.Removed, Remaining: found.Remaining,
+			State: state(found, remaining > 0 || l.queued[id]), Removed: found.Removed, Remaining: remaining,
 			Restored: found.Restored, Bytes: found.Bytes, Purged: found.Purged,
 		},
 	}
@@ -139,12 +171,12 @@ func (s cascades) cascade(ctx context.Context, client kind.Client, n *names, id 
 	return c, nil
 }
 
-// state is the state of a cascade.
-func state(c *cascade.Cascade, queued bool) v1.CascadeState {
+// state is the state of a cascade. open: objects have to follow.
+func state(c *cascade.Cascade, open bool) v1.CascadeState {
 	switch {
 	case c.Held:
 		return v1.CascadeHeld
-	case c.Remaining > 0 || queued:
+	case open:
 		return v1.CascadeRunning
 	case c.Removed > 0 && c.Restored >= c.Removed && c.Purged == 0:
 		return v1.CascadeRestored

@@ -92,23 +92,22 @@ func TestCascades(t *testing.T) {
 	})
 }
 
-// TestState: a cascade runs while objects are left or the collector has work of it.
+// TestState: a cascade runs while objects have to follow.
 func TestState(t *testing.T) {
 	for _, c := range []struct {
 		cascade cascade.Cascade
-		queued  bool
+		open    bool
 		want    v1.CascadeState
 	}{
-		{cascade.Cascade{Held: true, Remaining: 1}, true, v1.CascadeHeld},
-		{cascade.Cascade{Removed: 1, Remaining: 1}, false, v1.CascadeRunning},
+		{cascade.Cascade{Held: true}, true, v1.CascadeHeld},
 		{cascade.Cascade{Removed: 1}, true, v1.CascadeRunning},
 		{cascade.Cascade{Removed: 2, Restored: 2}, false, v1.CascadeRestored},
 		{cascade.Cascade{Removed: 2, Restored: 2, Purged: 1}, false, v1.CascadePartlyRestored},
 		{cascade.Cascade{Removed: 2, Restored: 1}, false, v1.CascadePartlyRestored},
 		{cascade.Cascade{Removed: 2}, false, v1.CascadeEnded},
 	} {
-		if got := state(&c.cascade, c.queued); got != c.want {
-			t.Errorf("%+v, queued %v: %s, want %s", c.cascade, c.queued, got, c.want)
+		if got := state(&c.cascade, c.open); got != c.want {
+			t.Errorf("%+v, open %v: %s, want %s", c.cascade, c.open, got, c.want)
 		}
 	}
 }

@@ -163,7 +163,7 @@ var cascadeColumns = []metav1.TableColumnDefinition{
 	{Name: "Requested By", Type: "string", Description: "The client whose delete began it."},
 	{Name: "State", Type: "string", Description: "running, held, ended, partly restored or restored."},
 	{Name: "Removed", Type: "integer", Description: "How many objects are gone."},
-	{Name: "Remaining", Type: "integer", Description: "How many are known that have to follow."},
+	{Name: "Remaining", Type: "integer", Description: "How many have to follow."},
 	{Name: "Bytes", Type: "integer", Description: "The size of the removed objects."},
 	{Name: "Expires", Type: "string", Description: "In what time it leaves the archive, whole."},
 	{Name: "Age", Type: "string", Description: "How long ago it began."},

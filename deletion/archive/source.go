@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -30,6 +31,9 @@ type source struct{ *Archive }
 func notFound(name string) error {
 	return object.Errorf(object.NotFound, "archivedobjects %q not found", name)
 }
+
+// mostCounted bounds what countAfter counts.
+const mostCounted = 100_000
 
 // scanLimit bounds the rows that a list reads to fill a page with what the client may get.
 const scanLimit = 10 * pageLimit
@@ -130,7 +134,20 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 			list.Continue = strconv.FormatInt(before, 10)
 		}
 	}
-	return list, s.setExpiries(ctx, list.Items)
+	return list, errors.Join(s.countAfter(ctx, client, q, last, list), s.setExpiries(ctx, list.Items))
+}
+
+// countAfter adds to the first of several pages how many objects are after it, for a client that may get everything.
+func (s source) countAfter(ctx context.Context, client kind.Client, q kind.SourceQuery, last int64, list *v1.ArchivedObjectList) error {
+	some := q.Fields != nil && !q.Fields.Empty() || client.MayResource("get", schema.GroupResource{Group: "*", Resource: "*"}, q.Namespace, "") != nil
+	if some || list.Continue == "" || q.Continue != "" || q.Limit == 0 {
+		return nil
+	}
+	n, err := s.store.Reader().CountArchived(ctx, q.Namespace, last, mostCounted+1)
+	if n <= mostCounted {
+		list.RemainingItemCount = &n
+	}
+	return err
 }
 
 // addOne adds the object of a selector on metadata.name, if it matches the other

@@ -36,7 +36,7 @@ func (t *reporter) finalizers(h *store.Stored, m metav1.ObjectMeta, depth int) (
 			Type: v1.ReasonFinalizer, Message: "finalizer " + f + " has not been removed", Manager: manager, Since: since,
 		}
 		who, gone := "its controller", "there is none any more"
-		if manager != "" {
+		if manager != "" && manager != "unknown" { // a client without a name
 			reason.Message += ", which " + manager + " set"
 			who, gone = manager, "that is gone for good"
 		}

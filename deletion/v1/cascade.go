@@ -58,8 +58,8 @@ type CascadeStatus struct {
 	State CascadeState `json:"state"`
 	// Removed is how many objects it removed that are in the archive.
 	Removed int64 `json:"removed"`
-	// Remaining is how many objects are known that have to follow: those that are
-	// DELETING, and dependents that the collector will review next.
+	// Remaining is how many objects have to follow: those that are DELETING, and those that
+	// will be. Of the latter it counts up to 100,001.
 	Remaining int64 `json:"remaining"`
 	// Restored is how many of the removed objects were restored.
 	Restored int64 `json:"restored"`

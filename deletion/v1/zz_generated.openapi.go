@@ -421,7 +421,7 @@ func schema_exeunt_exeunt_deletion_v1_CascadeStatus(ref common.ReferenceCallback
 					},
 					"remaining": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Remaining is how many objects are known that have to follow: those that are DELETING, and dependents that the collector will review next.",
+							Description: "Remaining is how many objects have to follow: those that are DELETING, and those that will be. Of the latter it counts up to 100,001.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",

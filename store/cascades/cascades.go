@@ -4,7 +4,6 @@ package cascades
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -29,20 +28,14 @@ func RootUID(id string) types.UID {
 
 // Cascade is one deletion as a unit. Times are in Unix milliseconds.
 type Cascade struct {
-	ID        string
-	Root      object.Object // its key and uid; of a DeleteCollection: the first that was removed
-	Requester string
-	RequestID string // the Audit-Id of the delete; empty: no request began the cascade
-	StartedAt int64
-	// FirstRemovedAt and LastRemovedAt are when the first and the last object were removed;
-	// 0: none was. Of more than 10,000, FirstRemovedAt is that of the root, or of the newest 10,000.
-	FirstRemovedAt, LastRemovedAt int64
-	// Removed counts the objects in the archive. Remaining counts those that are known
-	// to follow: DELETING ones, dependents of the root, and dependents of the 1,000
-	// objects that were removed last.
-	Removed, Remaining int64
-	// Deleting counts those of Remaining that are DELETING.
-	Deleting int64
+	ID            string
+	Root          object.Object // its key and uid; of a DeleteCollection: the first that was removed
+	Requester     string
+	RequestID     string // the Audit-Id of the delete; empty: no request began the cascade
+	StartedAt     int64
+	LastRemovedAt int64 // 0: none was removed
+	Removed       int64 // counts the objects in the archive
+	Deleting      bool  // objects of it are DELETING
 	// Restored counts the removed objects that were restored, and Bytes is the size of all. Of more than
 	// 10,000, Bytes may be half a minute old.
 	Restored, Bytes int64
@@ -59,14 +52,15 @@ const mostSummed = 10_000
 // of one namespace or of all (""). Those of a DeleteCollection have no root in the
 // archive; they are found among the newest 2,000 removals.
 func List(ctx context.Context, s sqldb.Sender, namespace string, limit int) (ids []string, err error) {
+	seen := map[string]bool{}
 	for _, statement := range []string{deletingCascades, recentCascades, rootCascades} {
 		found, err := sqldb.Column[string](ctx, s, statement, namespace, limit)
 		if err != nil {
 			return nil, err
 		}
 		for _, id := range found {
-			if len(ids) < limit && !slices.Contains(ids, id) {
-				ids = append(ids, id)
+			if len(ids) < limit && !seen[id] {
+				ids, seen[id] = append(ids, id), true
 			}
 		}
 	}
@@ -82,6 +76,34 @@ func Queued(ctx context.Context, s sqldb.Sender) (map[string]bool, error) {
 		queued[id] = true
 	}
 	return queued, err
+}
+
+// Open is what a cascade has to remove, or begin with.
+type Open struct {
+	Deleting int64 // objects that are DELETING
+	// Owners and Containers (Namespaces and definitions) are those whose dependents and content have to follow:
+	// removed and in the collector's queue, or DELETING. They are not owners that orphan their dependents.
+	Owners, Containers []types.UID
+}
+
+// ReadOpen reads what is open of a cascade.
+func ReadOpen(ctx context.Context, s sqldb.Sender, id string) (o Open, err error) {
+	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var uid types.UID
+		var deleting, owns, contains bool
+		err := row.Scan((*string)(&uid), &deleting, &owns, &contains)
+		if deleting {
+			o.Deleting++
+		}
+		if owns {
+			o.Owners = append(o.Owners, uid)
+		}
+		if contains {
+			o.Containers = append(o.Containers, uid)
+		}
+		return err
+	}, openOwners, id)
+	return o, err
 }
 
 // Purged counts the objects of a cascade that clients purged from the archive.
@@ -109,7 +131,7 @@ func Read(ctx context.Context, s sqldb.Sender, id string) (*Cascade, error) {
 	b.Query(root, cascadeRootArchived, id, string(RootUID(id)))
 	b.Query(root, cascadeRootDeleting, id, string(RootUID(id)))
 	b.Query(root, cascadeFirst, id)
-	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Restored, &c.Bytes, &c.LastRemovedAt, &c.FirstRemovedAt) }, sumCascade, id)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Restored, &c.Bytes, &c.LastRemovedAt) }, sumCascade, id)
 	add := func(into *int64) func(sqldb.Row) error {
 		return func(row sqldb.Row) error {
 			var n int64
@@ -119,9 +141,7 @@ func Read(ctx context.Context, s sqldb.Sender, id string) (*Cascade, error) {
 		}
 	}
 	b.Query(add(&c.Removed), countCascade, id)
-	b.Query(add(&c.Deleting), countCascadeDeleting, id)
-	b.Query(add(&c.Remaining), countCascadeBelow, id, string(RootUID(id)))
-	b.Query(add(&c.Remaining), countCascadeNext, id)
+	b.Query(func(row sqldb.Row) error { return row.Scan(&c.Deleting) }, cascadeDeleting, id)
 	var bytes int64
 	var restored bool
 	b.Query(func(row sqldb.Row) error { return row.Scan(&bytes, &c.Purged, &restored) }, counted, id)
@@ -137,7 +157,6 @@ func Read(ctx context.Context, s sqldb.Sender, id string) (*Cascade, error) {
 			}
 		}
 	}
-	c.Remaining += c.Deleting
 	if c.Root.Kind == object.Namespaces {
 		c.Root.Namespace = "" // the archive stores a namespace as inside itself
 	}
@@ -153,8 +172,9 @@ const Kept = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = a.c
 const (
 	// deletingCascades: objects_cascade_idx. A root has no deletion_cascade.
 	deletingCascades = `
-SELECT DISTINCT coalesce(deletion_cascade, uid) FROM objects
-WHERE deletion_time IS NOT NULL AND ($1 = '' OR namespace = $1 OR kind = 'namespaces' AND name = $1) LIMIT $2`
+SELECT coalesce(deletion_cascade, uid) FROM objects
+WHERE deletion_time IS NOT NULL AND ($1 = '' OR namespace = $1 OR kind = 'namespaces' AND name = $1)
+GROUP BY coalesce(deletion_cascade, uid) ORDER BY max(deletion_time) DESC LIMIT $2`
 	// recentCascades: the newest rows, by the primary key.
 	recentCascades = `
 SELECT a.cascade FROM (SELECT id, cascade, namespace FROM archive ORDER BY id DESC LIMIT 2000) AS a
@@ -183,16 +203,19 @@ SELECT (SELECT count(*) FROM archive WHERE cascade = $1 AND cascade <> uid) + (S
 	counted       = `SELECT bytes, purged, restored_at IS NOT NULL FROM archive_cascades WHERE id = $1`
 	countRestored = `
 SELECT (SELECT count(restored_as) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(restored_as) FROM archive WHERE uid = $1 AND cascade = uid)`
-	countCascadeDeleting = `SELECT count(*) FROM objects WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL`
-	countCascadeBelow    = `
-SELECT count(*) FROM owners w JOIN objects o ON o.id = w.dependent WHERE w.owner_uid = $2 AND o.deletion_time IS NULL
-    AND NOT EXISTS (SELECT 1 FROM objects r WHERE r.uid = $2 AND (r.deletion_time IS NULL OR coalesce(r.deletion_cascade, r.uid) <> $1))`
-	countCascadeNext = `
-SELECT count(*) FROM (SELECT uid FROM archive WHERE cascade = $1 AND cascade <> uid ORDER BY id DESC LIMIT 1000) AS last
-    JOIN owners w ON w.owner_uid = last.uid JOIN objects o ON o.id = w.dependent WHERE o.deletion_time IS NULL
-    AND NOT EXISTS (SELECT 1 FROM objects b WHERE b.uid = last.uid)`
+	cascadeDeleting = `SELECT EXISTS (SELECT 1 FROM objects WHERE coalesce(deletion_cascade, uid) = $1 AND deletion_time IS NOT NULL)`
+	// openOwners: archive_uid_idx for each row of the queues, and objects_cascade_idx. A restored uid has several rows in the
+	// archive, of which the newest counts. 1 is store.FinalizeOrphan.
+	openOwners = `
+SELECT q.uid, FALSE, TRUE, FALSE FROM (SELECT uid FROM gc_object_reviews UNION SELECT event FROM gc_admission_reviews) q
+WHERE EXISTS (SELECT 1 FROM archive a WHERE a.uid = q.uid AND a.cascade = $1 AND a.id = (SELECT max(l.id) FROM archive l WHERE l.uid = q.uid))
+    AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = q.uid)
+UNION ALL
+SELECT o.uid, TRUE, o.finalizing & 1 = 0 AND EXISTS (SELECT 1 FROM owners w WHERE w.owner_uid = o.uid),
+    o.kind IN ('` + object.Namespaces + `', '` + object.Definitions + `')
+FROM objects o WHERE coalesce(o.deletion_cascade, o.uid) = $1 AND o.deletion_time IS NOT NULL`
 	sumCascade = `
-SELECT count(restored_as), CAST(coalesce(sum(size), 0) AS bigint), coalesce(max(removed_at), 0), coalesce(min(removed_at), 0) FROM (
+SELECT count(restored_as), CAST(coalesce(sum(size), 0) AS bigint), coalesce(max(removed_at), 0) FROM (
     SELECT restored_as, size, removed_at FROM archive WHERE uid = $1 AND cascade = uid
     UNION ALL
     SELECT restored_as, size, removed_at FROM (

@@ -18,7 +18,7 @@ func TestPlans(t *testing.T) {
 	db := dbtest.OpenDB(t, sqldb.SQLite)
 	argument := regexp.MustCompile(`\$\d+`)
 	for name, statement := range map[string]string{
-		"countRestored": countRestored, "counted": counted, "countCascade": countCascade, "countCascadeDeleting": countCascadeDeleting, "sumCascade": sumCascade,
+		"countRestored": countRestored, "counted": counted, "countCascade": countCascade, "cascadeDeleting": cascadeDeleting, "sumCascade": sumCascade,
 		"cascadeRootArchived": cascadeRootArchived, "cascadeRootDeleting": cascadeRootDeleting, "cascadeFirst": cascadeFirst, "countBelow": countBelow[sqldb.SQLite],
 	} {
 		plan := dbtest.Plan(t, sqldb.SQLite, db.Reader(), argument.ReplaceAllString(statement, "'x'"))
