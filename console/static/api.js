@@ -14,11 +14,11 @@ export class Failure extends Error {
   }
 }
 
-/** What to do when the session has ended. The shell sets it. */
-export const session = { ended: () => {} };
+/** What to do when the session has ended, and when the server begins or ceases to answer. The shell sets both. */
+export const session = { ended: () => {}, answers: (/** @type {boolean} */ _) => {} };
 
 /**
- * @typedef {{body?: any, type?: string, accept?: string, signal?: AbortSignal}} Options
+ * @typedef {{body?: any, type?: string, accept?: string, signal?: AbortSignal, read?: boolean}} Options read: it changes nothing, whatever its method is
  */
 
 /** Send one request. The answer is not read yet. Throws a Failure.
@@ -28,16 +28,78 @@ export async function send(method, path, o = {}) {
   const headers = { "X-Exeunt-Console": "1", Accept: o.accept || "application/json" };
   if (o.body !== undefined) headers["Content-Type"] = o.type || "application/json";
   const body = o.body === undefined ? undefined : typeof o.body === "string" ? o.body : JSON.stringify(o.body);
+  await allowed(method, path);
   let answer;
   try {
     answer = await fetch(prefix + managed(method, path), { method, headers, body, signal: o.signal, credentials: "same-origin", redirect: "error" });
   } catch (err) {
     if (o.signal && o.signal.aborted) throw err;
-    throw new Failure(0, "The server does not answer. The page tries again.");
+    if (method !== "GET" && !o.read) throw new Failure(0, "The server does not answer. It may have received the request or not: look before you repeat it.");
+    session.answers(false);
+    throw unreachable();
   }
+  session.answers(true);
   if (answer.ok) return answer;
   if (answer.status === 401) session.ended();
+  if (answer.status === 403) reviews.clear(); // the rights have changed
   throw await failure(answer);
+}
+
+/** The failure of a read, which the page repeats. The shell shows it, once. */
+const unreachable = () => new Failure(0, "The server does not answer. The page tries again.", { repeated: true });
+
+/** What the session may do, by namespace ("-": everywhere), remembered for 20 seconds.
+ * @type {Map<string, {at: number, rules: Promise<any>}>} */
+const reviews = new Map();
+
+/** @param {string} namespace @returns {Promise<any>} */
+export function rules(namespace) {
+  const known = reviews.get(namespace);
+  if (known && Date.now() - known.at < 20000) return known.rules;
+  const asked = post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+    { apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectRulesReview", spec: { namespace } }, { read: true }).then((r) => r.status);
+  reviews.set(namespace, { at: Date.now(), rules: asked });
+  asked.catch(() => reviews.delete(namespace));
+  return asked;
+}
+
+/** Forget the rights: another user signs in. */
+export const forgetRights = () => reviews.clear();
+
+/** Whether the session has a right. The server decides in the end; this is what the page offers.
+ * @param {string} verb @param {string} group @param {string} resource @param {string} [namespace] @param {string} [name] */
+export async function may(verb, group, resource, namespace, name) {
+  const r = await rules(namespace || (group === "" && resource === "namespaces" && name) || "-");
+  const has = (/** @type {string[] | undefined} */ list, /** @type {string} */ item) => (list || []).some((x) => x === "*" || x === item);
+  return r.incomplete || r.resourceRules.some((/** @type {any} */ x) => has(x.verbs, verb) && has(x.apiGroups, group) && has(x.resources, resource) &&
+    (!(x.resourceNames || []).length || (!!name && x.resourceNames.includes(name))));
+}
+
+/** @param {string} verb @param {string} path */
+export async function mayVisit(verb, path) {
+  const r = await rules("-");
+  return r.incomplete || r.nonResourceRules.some((/** @type {any} */ x) => x.verbs.some((/** @type {string} */ v) => v === "*" || v === verb) &&
+    x.nonResourceURLs.some((/** @type {string} */ u) => u === "*" || u === path || (u.endsWith("*") && path.startsWith(u.slice(0, -1)))));
+}
+
+const place = /^\/(?:api|apis\/([^/]+))\/v[^/]+(?:\/namespaces\/([^/?]+))?\/([^/?]+)(?:\/([^/?]+))?(?:\?(.*))?$/;
+
+/** Throw a Failure for what the session has no right to, without a request: the browser would log its refusal as an error.
+ * @param {string} method @param {string} path */
+async function allowed(method, path) {
+  const [, group = "", ns = "", resource, called = "", options] = place.exec(path) || [];
+  if (group === "authorization.k8s.io") return;
+  if (path.startsWith("/exeunt/")) {
+    const to = path.split("?")[0], verb = method.toLowerCase();
+    if (!await mayVisit(verb, to)) throw new Failure(403, `You cannot ${verb} ${to}.`);
+  }
+  if (!resource) return;
+  const q = new URLSearchParams(options);
+  const name = decodeURIComponent(called) || (/^metadata\.name=(.*)$/.exec(q.get("fieldSelector") || "") || [])[1];
+  const verb = method === "GET" ? (called ? "get" : q.get("watch") ? "watch" : "list") : /** @type {any} */ ({ POST: "create", PUT: "update", PATCH: "patch", DELETE: "delete" })[method];
+  const namespace = decodeURIComponent(ns);
+  if (await may(verb, group, resource, namespace, name)) return;
+  throw new Failure(403, `You cannot ${verb} resource "${resource}" in API group "${group}" ${namespace ? `in the namespace "${namespace}"` : "at the cluster scope"}.`, { read: method === "GET" });
 }
 
 /** Name the page as the field manager of what it writes. @param {string} method @param {string} path */
@@ -67,7 +129,7 @@ export async function post(path, body, o) { return (await send("POST", path, { .
  * @param {string} resource @param {string} kind @param {any} spec @param {AbortSignal} [signal] */
 export async function ask(resource, kind, spec, signal) {
   const answer = await post("/apis/lifecycle.exeunt.dev/v1/" + resource,
-    { apiVersion: "lifecycle.exeunt.dev/v1", kind, spec }, { signal });
+    { apiVersion: "lifecycle.exeunt.dev/v1", kind, spec }, { signal, read: kind !== "FinalizerRemoval" });
   return answer.status;
 }
 
@@ -156,6 +218,9 @@ export function pathOf(k, namespace, name) {
   const place = k.namespaced && namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
   return root + place + "/" + k.resource + (name ? "/" + encodeURIComponent(name) : "");
 }
+
+/** Where the page of a deletion is. @param {any} c a Cascade */
+export const deletionLink = (c) => `#/deletion/${encodeURIComponent(c.metadata.namespace || "-")}/${encodeURIComponent(c.metadata.name)}`;
 
 /** Where the cascades are, of one namespace or of all. @param {string} [namespace] */
 export function cascadesPath(namespace) {

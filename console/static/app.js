@@ -1,14 +1,14 @@
 // @ts-check
 // The shell: sign-in, navigation, search, keyboard. Every page has an address of its own.
 
-import { html, render, useState, useEffect, useRef, useAnswer, Dialog, Problem } from "./view.js";
-import { get, kinds, session } from "./api.js";
+import { html, render, useState, useEffect, useRef, useAnswer, Act, Dialog, Problem, objectLink } from "./view.js";
+import { get, kinds, session, pathOf, query, forgetRights } from "./api.js";
 import { Now } from "./page/now.js";
 import { Kinds, Objects } from "./page/objects.js";
 import { ObjectPage } from "./page/object.js";
-import { DeletePage } from "./page/delete.js";
+import { DeletePage, DeletionPage } from "./page/deletion.js";
 import { Why } from "./page/why.js";
-import { Archive, CascadePage } from "./page/archive.js";
+import { Archive } from "./page/archive.js";
 import { Registry, RepositoryPage } from "./page/registry.js";
 import { Machines } from "./page/machines.js";
 import { Access } from "./page/access.js";
@@ -17,7 +17,8 @@ const tabs = [["now", "Now"], ["objects", "Objects"], ["archive", "Archive"], ["
 
 /** @param {string} method @param {any} [body] */
 async function sessionRequest(method, body) {
-  const answer = await fetch("/console/session", { method, credentials: "same-origin", headers: { "X-Exeunt-Console": "1", ...(body ? { "Content-Type": "application/json" } : {}) }, body: body && JSON.stringify(body) });
+  const answer = await fetch("/console/session", { method, credentials: "same-origin", headers: { "X-Exeunt-Console": "1", ...(body ? { "Content-Type": "application/json" } : {}) }, body: body && JSON.stringify(body) })
+    .catch(() => { throw new Error("The server does not answer."); });
   const text = await answer.text();
   const value = text && text[0] === "{" ? JSON.parse(text) : {};
   if (!answer.ok) throw new Error(value.message || text || "The server refused.");
@@ -41,18 +42,29 @@ function App() {
   const [hash, setHash] = useState(readHash());
   const [notice, setNotice] = useState("");
   useEffect(() => {
-    const moved = () => { setHash(readHash()); requestAnimationFrame(() => document.getElementById("main")?.focus({ preventScroll: true })); };
+    // A link with a code may be opened in a tab that shows the page already. The code must not stay in the address.
+    const enter = () => {
+      const [page, text] = readHash();
+      const clean = () => { history.replaceState(null, "", "#/now"); setHash(["now"]); };
+      if (page === "signin-failed") { setNotice(signInFailures.get(text) || "The sign-in failed."); clean(); }
+      if (page !== "signin" || !text) return null;
+      clean();
+      return sessionRequest("POST", { code: text }).then(known, (err) => { setUser(null); setNotice(err.message); });
+    };
+    const known = (/** @type {any} */ u) => { forgetRights(); setNotice(""); setUser(u); };
+    const moved = () => {
+      if (enter()) return;
+      setHash(readHash());
+      requestAnimationFrame(() => document.getElementById("main")?.focus({ preventScroll: true }));
+    };
     addEventListener("hashchange", moved);
     session.ended = () => { setUser(null); setNotice("Your session has ended."); };
-    const code = hash[0] === "signin" ? hash[1] : "";
-    if (hash[0] === "signin-failed") { setNotice(signInFailures.get(hash[1]) || "The sign-in failed."); history.replaceState(null, "", "#/now"); setHash(["now"]); }
-    if (code) history.replaceState(null, "", "#/now"); // the code must not stay in the address
-    (code ? sessionRequest("POST", { code }) : sessionRequest("GET")).then((u) => { setUser(u); if (code) setHash(["now"]); }, (err) => { setUser(null); if (code) setNotice(err.message); });
+    if (!enter()) sessionRequest("GET").then(known, () => setUser(null));
     return () => removeEventListener("hashchange", moved);
   }, []);
   if (user === undefined) return html`<p class="faint loading">Loading…</p>`;
-  if (user === null) return html`<${SignIn} notice=${notice} onUser=${(/** @type {any} */ u) => { setNotice(""); setUser(u); }} />`;
-  const signOut = async () => { await sessionRequest("DELETE"); setNotice("You are signed out."); setUser(null); };
+  if (user === null) return html`<${SignIn} notice=${notice} onUser=${(/** @type {any} */ u) => { forgetRights(); setNotice(""); setUser(u); }} />`;
+  const signOut = () => sessionRequest("DELETE").then(() => { setNotice("You are signed out."); setUser(null); });
   return html`<${Shell} user=${user} hash=${hash} signOut=${signOut} />`;
 }
 
@@ -80,6 +92,7 @@ function SignIn({ notice, onUser }) {
 function Shell({ user, hash, signOut }) {
   const [namespace, setNamespace] = useState(sessionStorage.getItem("namespace") || "");
   const [help, setHelp] = useState(false);
+  const [answers, setAnswers] = useState(true);
   const search = useRef(/** @type {any} */ (null));
   useEffect(() => {
     const key = (/** @type {KeyboardEvent} */ e) => {
@@ -90,22 +103,24 @@ function Shell({ user, hash, signOut }) {
     document.addEventListener("keydown", key);
     return () => document.removeEventListener("keydown", key);
   }, []);
+  useEffect(() => { session.answers = setAnswers; return () => { session.answers = () => {}; }; }, []);
   const choose = (/** @type {string} */ n) => { sessionStorage.setItem("namespace", n); setNamespace(n); };
-  const here = tabOf(hash[0]);
+  const here = hash[3] === "plan" ? "objects" : tabOf(hash[0]);
   useEffect(() => { document.title = [hash[hash.length - 1] || "now", "Exeunt"].join(" · "); }, [hash]);
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
     <header class="bar"><a class="brand" href="#/now">Exeunt</a>
       <nav aria-label="Pages">${tabs.map(([id, name]) => html`<a href=${"#/" + id} aria-current=${here === id ? "page" : undefined}>${name}</a>`)}</nav>
       <${Search} input=${search} namespace=${namespace} />
       <${Namespaces} value=${namespace} onChange=${choose} />
-      <span class="who"><span class="faint">${user.name}</span> <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keyboard shortcuts">?</button> <button type="button" class="small" onClick=${signOut}>Sign out</button></span></header>
+      <span class="who"><span class="faint">${user.name}</span> <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keyboard shortcuts">?</button> <${Act} kind="small" run=${signOut}>Sign out<//></span></header>
+    ${!answers && html`<p class="problem offline" role="alert"><strong>The server does not answer.</strong> The page tries again. What it shows may be old.</p>`}
     <${Route} hash=${hash} namespace=${namespace} user=${user} />
     ${help && html`<${Dialog} title="Keyboard" onClose=${() => setHelp(false)}><dl class="keys"><dt>/</dt><dd>search</dd><dt>j, k</dt><dd>next, previous row</dd><dt>Enter</dt><dd>open the row</dd><dt>?</dt><dd>this help</dd><dt>Esc</dt><dd>close</dd></dl>
       <p class="actions"><button type="button" onClick=${() => setHelp(false)}>Close</button></p><//>`}`;
 }
 
 /** @param {string} page */
-const tabOf = (page) => /** @type {any} */ ({ "": "now", object: "objects", delete: "objects", why: "now" })[page] || page;
+const tabOf = (page) => /** @type {any} */ ({ "": "now", object: "objects", delete: "objects", deletion: "archive", why: "now" })[page] || page;
 
 /** @param {{hash: string[], namespace: string, user: any}} props */
 function Route({ hash, namespace, user }) {
@@ -114,10 +129,11 @@ function Route({ hash, namespace, user }) {
   switch (page) {
     case "": case "now": return html`<${Now} namespace=${namespace} />`;
     case "objects": return a ? html`<${Objects} key=${a + b + namespace} group=${a} resource=${b} namespace=${namespace} />` : html`<${Kinds} namespace=${namespace} />`;
-    case "object": return html`<${ObjectPage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
+    case "object": return !d ? html`<${Objects} key=${a + b + ns} group=${a} resource=${b} namespace=${ns || namespace} />` : html`<${ObjectPage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
     case "delete": return html`<${DeletePage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
     case "why": return html`<${Why} key=${a} uid=${a} />`;
-    case "archive": return a ? html`<${CascadePage} key=${a} id=${a} />` : html`<${Archive} namespace=${namespace} />`;
+    case "deletion": return html`<${DeletionPage} key=${hash.join("/")} namespace=${a === "-" ? "" : a} chosen=${namespace} id=${b} plan=${c === "plan"} />`;
+    case "archive": return a ? html`<${DeletionPage} key=${a} namespace="" chosen=${namespace} id=${a} plan=${false} />` : html`<${Archive} namespace=${namespace} />`;
     case "registry": return a ? html`<${RepositoryPage} key=${hash.join("/")} path=${hash.slice(1).join("/")} />` : html`<${Registry} />`;
     case "machines": return html`<${Machines} />`;
     case "access": return html`<${Access} namespace=${namespace} user=${user} />`;
@@ -146,26 +162,57 @@ async function matching(text) {
     .sort((x, y) => short(y) - short(x) || x.resource.length - y.resource.length).slice(0, 8);
 }
 
-/** Search goes to a kind ("deploy"), or to an object ("deploy/web"). @param {{input: any, namespace: string}} props */
+const heads = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
+
+/** The objects of a name, in one namespace or in all that the session may list. @param {any[]} all kinds @param {string} name @param {string} namespace */
+async function named(all, name, namespace) {
+  /** @type {{kind: any, object: any}[]} */
+  const out = [];
+  const queue = [...all];
+  const work = async () => {
+    for (let k = queue.shift(); k; k = queue.shift()) {
+      const fieldSelector = "metadata.name=" + name.replace(/[\\,=]/g, "\\$&");
+      const list = await get(pathOf(k, namespace) + query({ fieldSelector, limit: 20 }), { accept: heads }).catch((err) => {
+        if (all.length === 1) throw err; // among many, those that the session may not list are left out
+        return {};
+      });
+      for (const object of list.items || []) out.push({ kind: k, object });
+    }
+  };
+  await Promise.all([work(), work(), work(), work()]);
+  return out.sort((x, y) => x.kind.resource.localeCompare(y.kind.resource));
+}
+
+/** Search goes to a kind ("deploy"), to an object ("deploy/web"), or to what has a name ("web").
+ * @param {{input: any, namespace: string}} props */
 function Search({ input, namespace }) {
   const [text, setText] = useState("");
   const [found, setFound] = useState(/** @type {any[]} */ ([]));
-  const [wrong, setWrong] = useState("");
+  const [objects, setObjects] = useState(/** @type {any[]} */ ([]));
+  const [hint, setHint] = useState("");
   useEffect(() => {
     let live = true;
+    setObjects([]); setHint("");
     matching(text).then((all) => { if (live) setFound(all); }, () => {});
     return () => { live = false; };
   }, [text]);
-  const name = text.split(/[/ ]/).slice(1).join("/");
-  const go = (/** @type {any} */ k) => {
-    if (!k) { setWrong("No kind begins with “" + text + "”. Try deploy/web."); return; }
-    location.hash = name ? `#/object/${k.group || "core"}/${k.resource}/${k.namespaced ? namespace || "default" : "-"}/${encodeURIComponent(name)}` : `#/objects/${k.group || "core"}/${k.resource}`;
-    setText(""); setWrong(""); input.current.blur();
+  const name = text.split(/[/ ]/).slice(1).join("/").trim();
+  const leave = (/** @type {string} */ address) => { location.hash = address; setText(""); input.current.blur(); };
+  const go = async (/** @type {any} */ k) => {
+    if (k && !name) { leave(`#/objects/${k.group || "core"}/${k.resource}`); return; }
+    setHint("Searching…");
+    const wanted = k ? [k] : (await kinds()).filter((x) => x.verbs.includes("list") && x.group !== "lifecycle.exeunt.dev");
+    const all = await named(wanted, name || text.trim(), namespace);
+    if (all.length === 1) { leave(objectLink(all[0].kind, all[0].object.metadata.namespace, all[0].object.metadata.name)); return; }
+    setObjects(all);
+    setHint(all.length ? "" : `No ${k ? k.kind : "kind begins with “" + text + "”, and no object"} is named ${name || text.trim()} ${namespace ? "in " + namespace : "in any namespace"}.`);
   };
-  return html`<form class="search" role="search" onSubmit=${(/** @type {Event} */ e) => { e.preventDefault(); matching(text).then((all) => go(all[0]), (err) => setWrong(err.message)); }}>
-    <input ref=${input} type="search" aria-label="Search: a kind, or kind/name" placeholder="Search: deploy/web   (press /)" value=${text} onInput=${(/** @type {any} */ e) => { setText(e.target.value); setWrong(""); }} onKeyDown=${(/** @type {KeyboardEvent} */ e) => { if (e.key === "Escape") { setText(""); input.current.blur(); } }} />
-    ${wrong && html`<p class="hint" role="alert">${wrong}</p>`}
-    ${text && found.length > 0 && html`<ul class="found">${found.map((k) => html`<li><button type="button" onClick=${() => go(k)}><span class="kind">${k.kind}</span> ${name} <span class="faint">${k.group || "core"}</span></button></li>`)}</ul>`}</form>`;
+  const submit = (/** @type {Event} */ e) => { e.preventDefault(); if (text.trim()) matching(text).then((all) => go(name || all.length ? all[0] : null)).catch((err) => setHint(err.message)); };
+  return html`<form class="search" role="search" onSubmit=${submit}>
+    <input ref=${input} type="search" aria-label="Search: a kind, a name, or kind/name" placeholder="Search: deploy/web   (press /)" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ e) => { if (e.key === "Escape") { setText(""); input.current.blur(); } }} />
+    ${hint && html`<p class="hint" role="alert">${hint}</p>`}
+    ${text && !hint && (objects.length > 0 ? html`<ul class="found">${objects.slice(0, 20).map(({ kind, object: { metadata: m } }) => html`<li><button type="button" onClick=${() => leave(objectLink(kind, m.namespace, m.name))}><span class="kind">${kind.kind}</span> ${m.name} <span class="faint">${m.namespace || "cluster"}</span></button></li>`)}</ul>`
+      : found.length > 0 && html`<ul class="found">${found.map((k) => html`<li><button type="button" onClick=${() => go(k).catch((err) => setHint(err.message))}><span class="kind">${k.kind}</span> ${name} <span class="faint">${k.group || "core"}</span></button></li>`)}</ul>`)}</form>`;
 }
 
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

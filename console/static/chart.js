@@ -19,8 +19,8 @@ export function Line({ values, label, format }) {
 }
 
 /** Deletions by time: one bar an interval, its height the objects removed.
- * @param {{bars: {at: number, n: number}[], from: number, to: number}} props */
-export function Timeline({ bars, from, to }) {
+ * @param {{bars: {at: number, n: number}[], from: number, to: number, label: string}} props */
+export function Timeline({ bars, from, to, label }) {
   const width = 960, height = 56;
   const most = Math.max(1, ...bars.map((b) => b.n));
   const x = (/** @type {number} */ at) => ((at - from) / (to - from)) * width;
@@ -29,7 +29,7 @@ export function Timeline({ bars, from, to }) {
   // The root of the share: a cascade of 100,000 must not hide one of ten.
   const tall = (/** @type {number} */ n) => Math.max(3, Math.sqrt(n / most) * (height - 2));
   const total = bars.reduce((sum, b) => sum + b.n, 0);
-  return html`<div class="timeline"><svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img" aria-label=${`Deletions of the last day: ${total} objects`}>
+  return html`<div class="timeline"><svg viewBox="0 0 ${width} ${height}" preserveAspectRatio="none" role="img" aria-label=${`${label}: ${total.toLocaleString("en")} objects`}>
     ${hours.map((h) => html`<line x1=${x(h)} x2=${x(h)} y1="0" y2=${height} class="tick" />`)}
     ${bars.map((b) => html`<rect x=${Math.min(width - 6, x(b.at))} y=${height - tall(b.n)} width="6" height=${tall(b.n)}><title>${b.n} removed, ${new Date(b.at).toLocaleTimeString()}</title></rect>`)}
   </svg><div class="hours" aria-hidden="true">${hours.map((h) => html`<span>${new Date(h).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false })}</span>`)}</div></div>`;

@@ -2,7 +2,7 @@
 // The ownership graph: a layered layout (pure), its picture, and the same as a table
 // for people who do not see the picture.
 
-import { html, State, useState } from "./view.js";
+import { html, State, useState, useRef, useLayoutEffect } from "./view.js";
 
 /**
  * @typedef {{id: string, label: string, kind: string, state: any, note?: string, href?: string, many?: number, focus?: boolean}} Node
@@ -12,37 +12,42 @@ import { html, State, useState } from "./view.js";
 
 const wide = 190, tall = 46, gapX = 56, gapY = 12;
 
-/** Fold the dependents of one owner by kind, when there are more nodes than a person can read.
+/** Fold nodes of one kind, state and distance from the object into one box, when there are more than a person can read.
  * @param {Node[]} nodes @param {Edge[]} edges @param {number} most */
 export function fold(nodes, edges, most) {
   if (nodes.length <= most) return { nodes, edges };
-  const owner = new Map(edges.map((e) => [e.to, e.from]));
-  const hasChildren = new Set(edges.map((e) => e.from));
+  /** @type {Map<string, string[]>} */
+  const below = new Map();
+  for (const e of edges) below.set(e.from, [...(below.get(e.from) || []), e.to]);
+  /** @type {Map<string, number>} */
+  const depth = new Map();
+  let front = nodes.filter((n) => n.focus).map((n) => n.id);
+  for (let d = 0; front.length; d++) {
+    for (const id of front) depth.set(id, d);
+    front = [...new Set(front.flatMap((id) => below.get(id) || []))].filter((id) => !depth.has(id));
+  }
   /** @type {Map<string, Node[]>} */
   const groups = new Map();
-  const kept = [];
   for (const n of nodes) {
-    if (n.focus || hasChildren.has(n.id) || n.state === "held") { kept.push(n); continue; }
-    const key = [owner.get(n.id) || "", n.kind, n.state].join("\n");
+    const key = n.focus ? n.id : [depth.get(n.id) ?? "", n.kind, n.state].join("\n");
     const group = groups.get(key);
     if (group) group.push(n); else groups.set(key, [n]);
   }
-  const into = new Map(kept.map((n) => [n.id, n.id]));
-  for (const [key, group] of groups) {
-    const id = group.length === 1 ? group[0].id : "fold:" + key;
-    if (group.length === 1) kept.push(group[0]);
-    else kept.push({ id, label: group.length.toLocaleString("en") + " objects", kind: group[0].kind, state: group[0].state, many: group.length });
-    for (const n of group) into.set(n.id, id);
-  }
-  const seen = new Set();
-  const folded = [];
+  const into = new Map();
+  const kept = [...groups].map(([key, group]) => {
+    const box = group.length === 1 ? group[0] : { id: "fold:" + key, label: group.length.toLocaleString("en") + " objects", kind: group[0].kind, state: group[0].state, many: group.length };
+    for (const n of group) into.set(n.id, box.id);
+    return box;
+  });
+  /** @type {Map<string, Edge>} */
+  const folded = new Map();
   for (const e of edges) {
     const from = into.get(e.from), to = into.get(e.to);
-    if (!from || !to || from === to || seen.has(from + "\n" + to)) continue;
-    seen.add(from + "\n" + to);
-    folded.push({ ...e, from, to });
+    if (!from || !to || from === to) continue;
+    const known = folded.get(from + "\n" + to);
+    folded.set(from + "\n" + to, { from, to, blocking: e.blocking || (known && known.blocking) });
   }
-  return { nodes: kept.slice(0, most), edges: folded };
+  return { nodes: kept, edges: [...folded.values()] };
 }
 
 /** Place nodes in layers: owners left of what they own. Within a layer a node stands
@@ -104,13 +109,19 @@ function shorten(text, most) { return text.length > most ? text.slice(0, most - 
 /** @param {{nodes: Node[], edges: Edge[], label: string}} props */
 export function Graph({ nodes, edges, label }) {
   const [asTable, setTable] = useState(false);
-  const folded = fold(nodes, edges, 200);
+  const canvas = useRef(/** @type {any} */ (null));
+  const folded = fold(nodes, edges, 60);
   const { nodes: placed, width, height } = layout(folded.nodes, folded.edges);
   const at = new Map(placed.map((n) => [n.id, n]));
+  const focus = placed.find((n) => n.focus);
+  // The object itself is in view at first.
+  useLayoutEffect(() => {
+    if (canvas.current && focus) { canvas.current.scrollTop = focus.y - canvas.current.clientHeight / 2; canvas.current.scrollLeft = focus.x + wide - canvas.current.clientWidth; }
+  }, [!!focus, asTable]);
   return html`<div class="graph">
     <div class="switch"><button type="button" class="small" aria-pressed=${asTable} onClick=${() => setTable(!asTable)}>${asTable ? "As a picture" : "As a table"}</button></div>
     ${asTable ? html`<${GraphTable} nodes=${folded.nodes} edges=${folded.edges} label=${label} />` : html`
-    <div class="canvas" tabindex="0" role="region" aria-label=${label}>
+    <div class="canvas" ref=${canvas} tabindex="0" role="region" aria-label=${label}>
       <svg viewBox="-2 -2 ${width + 4} ${height + 4}" width=${width + 4} height=${height + 4} aria-hidden="true">
         ${folded.edges.map((e) => {
           const a = at.get(e.from), b = at.get(e.to);
@@ -120,8 +131,8 @@ export function Graph({ nodes, edges, label }) {
         })}
         ${placed.map((n) => html`<${Box} key=${n.id} node=${n} />`)}
       </svg></div>
-    <div class="hidden"><${GraphTable} nodes=${folded.nodes} edges=${folded.edges} label=${label} /></div>`}
-    ${folded.nodes.length < nodes.length && html`<p class="faint">${nodes.length.toLocaleString("en")} objects, folded by owner and kind.</p>`}
+    <div class="hidden"><${GraphTable} nodes=${folded.nodes} edges=${folded.edges} label=${label} plain /></div>`}
+    ${folded.nodes.length < nodes.length && html`<p class="faint">Folded by kind, state and distance.</p>`}
   </div>`;
 }
 
@@ -136,11 +147,12 @@ function Box({ node: n }) {
   return n.href ? html`<a href=${n.href} tabindex="-1">${box}</a>` : box;
 }
 
-/** @param {{nodes: Node[], edges: Edge[], label: string}} props */
-function GraphTable({ nodes, edges, label }) {
+/** plain: without links, which would be invisible stops of the Tab key.
+ * @param {{nodes: Node[], edges: Edge[], label: string, plain?: boolean}} props */
+function GraphTable({ nodes, edges, label, plain }) {
   const names = new Map(nodes.map((n) => [n.id, n.kind + " " + n.label]));
   /** @param {string} id */
   const owners = (id) => edges.filter((e) => e.to === id).map((e) => names.get(e.from) + (e.blocking ? " (blocks it)" : "")).join(", ");
   return html`<table><caption class="hidden">${label}</caption><thead><tr><th scope="col">Object</th><th scope="col">State</th><th scope="col">Owned by</th><th scope="col">Note</th></tr></thead>
-    <tbody>${nodes.map((n) => html`<tr><td>${n.href ? html`<a href=${n.href}>${n.kind} ${n.label}</a>` : n.kind + " " + n.label}</td><td><${State} state=${n.state} /></td><td>${owners(n.id)}</td><td>${n.note || ""}</td></tr>`)}</tbody></table>`;
+    <tbody>${nodes.map((n) => html`<tr><td>${n.href && !plain ? html`<a href=${n.href}>${n.kind} ${n.label}</a>` : n.kind + " " + n.label}</td><td><${State} state=${n.state} /></td><td>${owners(n.id)}</td><td>${n.note || ""}</td></tr>`)}</tbody></table>`;
 }

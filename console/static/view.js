@@ -96,9 +96,9 @@ export function actionState(action) {
 
 /** @param {{error?: Error}} props */
 export function Problem({ error }) {
-  if (!error) return null;
-  const denied = /** @type {any} */ (error).code === 403;
-  return html`<p class="problem" role="alert"><strong>${denied ? "You may not do this." : "This did not work."}</strong> ${error.message}</p>`;
+  const { code, status } = /** @type {any} */ (error || {});
+  if (!error || (status && status.repeated)) return null; // the shell says that the server does not answer
+  return html`<p class="problem" role="alert"><strong>${code !== 403 ? "This did not work." : status && status.read ? "You may not see this." : "You may not do this."}</strong> ${error.message}</p>`;
 }
 
 /** @param {{label?: string}} props */
@@ -152,7 +152,11 @@ export function Command({ text }) {
  * @param {{title: string, onClose: () => void, children?: any}} props */
 export function Dialog({ title, onClose, children }) {
   const ref = useRef(/** @type {any} */ (null));
-  useEffect(() => { ref.current.showModal(); }, []);
+  useEffect(() => {
+    const box = ref.current, before = /** @type {HTMLElement | null} */ (document.activeElement);
+    box.showModal();
+    return () => { box.close(); before?.focus(); }; // what is behind an open dialog takes no focus
+  }, []);
   return html`<dialog ref=${ref} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
     <h2>${title}</h2>${children}</dialog>`;
 }
@@ -207,6 +211,10 @@ export function VirtualTable({ columns, rows, row, height = 29, onEnd, label, se
       ${last < rows.length && html`<tr aria-hidden="true" class="gap"><td colspan=${columns.length} style=${{ height: (rows.length - last) * height + "px" }}></td></tr>`}
     </tbody></table></div>`;
 }
+
+/** The answer to a question about rights; undefined while it is not known.
+ * @param {() => Promise<boolean>} question @param {any[]} deps */
+export function useRight(question, deps) { return useAnswer(question, 30000, deps).data; }
 
 /** Kinds that can be listed. */
 export function useKinds() {

@@ -223,8 +223,32 @@ func TestRegistry(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const tags = 45
+	for i := range tags {
+		ref, err := name.NewTag(fmt.Sprintf("%s/shop/many:t%02d", s.Registry(), i), name.Insecure)
+		if err == nil {
+			err = remote.Write(ref, image, loggedIn)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	p := openTab(t, s)
 	p.signIn()
+	// Of many tags the page reads some at a time, and all can be reached.
+	p.open("#/registry/shop/many")
+	p.see("20 of 45 tags are shown")
+	var requests int
+	if p.eval(`performance.getEntriesByType("resource").filter(e => e.name.includes("/v2/")).length`, &requests); requests > 25 {
+		t.Errorf("the page of %d tags made %d requests to the registry", tags, requests)
+	}
+	p.click("#more")
+	p.see("40 of 45 tags are shown")
+	p.click("#more")
+	p.see("shop/many:t44")
+	p.write("input[aria-label='Filter tags']", "t07")
+	p.until("one tag", `document.querySelectorAll("main .panel").length === 1 && document.body.innerText.includes("shop/many:t07")`)
+	p.shootAll("many")
 	p.open("#/registry")
 	p.press("shop/web")
 	p.see("shop/web:v2")
@@ -355,23 +379,38 @@ func TestSecondPerson(t *testing.T) {
 		token = u.Token
 	}
 	p := openTab(t, s)
-	p.expect("status of 403") // the subject of this test
-	p.expect("status of 401")
+	p.expect("status of 401") // when the user is removed. Nothing else: the page does not ask for what is refused
 	page, _, _ := strings.Cut(p.link(), "#")
 	p.run(navigate(page))
 	p.write("#token", token)
 	p.press("Sign in")
 	p.see("Sign out")
-	p.see("You may not do this.")
+	p.see("You may not see this.")
+	p.see("Choose a namespace above")
+	p.shootAll("now")
 	p.write("input.namespace", "shop\r")
 	p.see("Nothing is being deleted.")
 	p.open("#/object/core/configmaps/shop/prices")
 	p.see("Ownership")
+	p.press("What would a delete remove?")
+	p.see("You may read this plan, and may not delete it")
+	p.until("no button", `!document.querySelector("#delete-now")`)
+	p.shootAll("plan")
 	p.open("#/object/core/configmaps/default/hidden")
 	p.see("cannot get resource \"configmaps\"")
-	p.open("#/delete/core/configmaps/shop/prices")
-	p.click("#delete-now")
-	p.see("cannot delete resource \"configmaps\"")
+	p.open("#/delete/core/secrets/shop/hidden")
+	p.see("cannot get resource \"secrets\"")
+	p.until("no promise", `!document.body.innerText.includes("Loading")`)
+	p.open("#/objects/core/secrets")
+	p.see("cannot list resource \"secrets\"")
+	p.until("no claim", `!document.body.innerText.includes("There are none") && !document.body.innerText.includes("0 objects")`)
+	for hash, shows := range map[string]string{
+		"#/objects": "in namespace shop", "#/object/core/configmaps/shop/": "prices", "#/archive": "The archive is empty", "#/registry": "You may not see this.",
+		"#/machines": "You may not see this.", "#/deletion/shop/no-such-deletion": "There is no such deletion", "#/why/no-such-object": "is gone", "#/now": "Nothing is being deleted.",
+	} {
+		p.open(hash)
+		p.see(shows)
+	}
 	p.open("#/access")
 	p.see("You are jane")
 	p.accessible("access")

@@ -55,7 +55,7 @@ func TestManyObjects(t *testing.T) {
 	p.eval("performance.memory.usedJSHeapSize / 1048576", &heap)
 	p.open("#/archive/" + string(parent.UID))
 	p.see("ConfigMap parent, and what left with it")
-	p.see(thousands(*objects/2+1) + " archived objects, the first 500")
+	p.see(thousands(*objects/2+1) + " archived objects, the last 100")
 	p.click("#restore-now")
 	p.see(thousands(*objects/2+1) + " objects restored")
 	t.Logf("longest task %.0f ms, heap %.0f MiB, %d objects", longest, heap, *objects)

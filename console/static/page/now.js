@@ -1,8 +1,9 @@
 // @ts-check
 // Now: what is leaving, what holds it, and what left during the last day.
 
-import { html, useState, useRef, useEffect, useAnswer, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
-import { get, post, ask, query, cascadesPath } from "../api.js";
+import { html, useState, useRef, useEffect, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
+import { get, post, ask, query, cascadesPath, deletionLink, mayVisit } from "../api.js";
+import { open, left, holders, useRate } from "./deletion.js";
 import { Line, Timeline } from "../chart.js";
 import { createShop } from "../shop.js";
 
@@ -12,52 +13,39 @@ const day = 24 * 3600 * 1000;
 export function Now({ namespace }) {
   const cascades = useAnswer((signal) => get(cascadesPath(namespace) + "?limit=100", { signal }), 2000, [namespace]);
   const items = (cascades.data && cascades.data.items) || [];
-  const running = items.filter((/** @type {any} */ c) => c.status.remaining > 0);
-  return html`<${Page} title="Now" sub=${cascades.data ? summary(running, items) : ""}>
+  const more = cascades.data && cascades.data.metadata.continue;
+  const archived = useAnswer((signal) => get(cascadesPath(namespace).replace(/cascades$/, "archivedobjects?limit=1"), { signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" }), 5000, [namespace]);
+  const running = items.filter(open).sort((/** @type {any} */ a, /** @type {any} */ b) => b.spec.startedAt.localeCompare(a.spec.startedAt));
+  return html`<${Page} title="Now" sub=${cascades.data ? `${count(running.length, "cascade")}${running.length === items.length && more ? " and more" : ""} under way${inArchive(archived.data)}` : ""}>
     <${Problem} error=${cascades.error} />
     ${!cascades.data && !cascades.error && html`<${Loading} />`}
+    ${!namespace && cascades.error && /** @type {any} */ (cascades.error).code === 403 && html`<p>Choose a namespace above to see its deletions.</p>`}
     ${cascades.data && html`<${Panel} title="Leaving" wide>
-      ${running.length ? html`<${Running} cascades=${running} />` : html`<p class="empty">Nothing is being deleted.</p>`}
+      ${running.length ? html`<table><thead><tr><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Since</th><th scope="col" class="number">Gone</th><th scope="col" class="number">Left</th><th scope="col">Progress</th><th scope="col" class="number">Per second</th><th scope="col">Held by</th></tr></thead>
+        <tbody>${running.map((/** @type {any} */ c) => html`<${Running} key=${c.metadata.name} cascade=${c} />`)}</tbody></table>` : html`<p class="empty">Nothing is being deleted.</p>`}
     <//>`}
-    ${cascades.data && html`<${Panel} title="The last day" wide><${LastDay} cascades=${items} /><//>`}
+    ${cascades.data && html`<${Panel} title=${more ? `The last ${items.length} deletions` : "The last day"} wide><${LastDay} cascades=${items} more=${!!more} /><//>`}
     <${Queues} />
     <${Draining} />
     ${cascades.data && items.length === 0 && html`<${Welcome} />`}
   <//>`;
 }
 
-/** @param {any[]} running @param {any[]} items */
-function summary(running, items) {
-  const removed = items.reduce((n, c) => n + c.status.removed, 0);
-  const size = items.reduce((n, c) => n + (c.status.bytes || 0), 0);
-  return `${count(running.length, "cascade")} under way; ${count(removed, "object")} (${bytes(size)}) removed in the last day`;
+/** How many objects the archive has. Of very many the server does not say it. @param {any} list */
+function inArchive(list) {
+  if (!list) return "";
+  const n = (list.items || []).length + (list.metadata.remainingItemCount || 0);
+  return list.metadata.continue && list.metadata.remainingItemCount === undefined ? "; more than 100,000 objects in the archive" : `; ${count(n, "object")} in the archive`;
 }
 
-/** @param {{cascades: any[]}} props */
-function Running({ cascades }) {
-  const rates = useRates(cascades);
-  return html`<table><thead><tr><th scope="col">What</th><th scope="col">Who asked</th><th scope="col">Since</th><th scope="col" class="number">Gone</th><th scope="col" class="number">Left</th><th scope="col">Progress</th><th scope="col" class="number">Per second</th><th scope="col">Held by</th></tr></thead>
-    <tbody>${cascades.map((c) => {
-      const { removed, remaining } = c.status;
-      return html`<tr key=${c.metadata.name} class="cascade"><td><${Ref} object=${c.spec.root} /></td><td>${c.spec.requestedBy}</td>
-        <td><${Age} at=${c.spec.startedAt} /></td><td class="number gone-count">${removed.toLocaleString("en")}</td><td class="number left-count">${remaining.toLocaleString("en")}</td>
-        <td><progress max=${removed + remaining} value=${removed} aria-label="objects gone"></progress></td>
-        <td class="number">${rates.get(c.metadata.name) || 0}</td><td><${Holder} cascade=${c} /></td></tr>`;
-    })}</tbody></table>`;
-}
-
-/** How many objects of each cascade went in the last second. @param {any[]} cascades */
-function useRates(cascades) {
-  const seen = useRef(/** @type {Map<string, {at: number, n: number, rate: number}>} */ (new Map()));
-  const out = new Map();
-  for (const c of cascades) {
-    const id = c.metadata.name, now = Date.now();
-    const last = seen.current.get(id);
-    if (!last) seen.current.set(id, { at: now, n: c.status.removed, rate: 0 });
-    else if (now - last.at > 900) seen.current.set(id, { at: now, n: c.status.removed, rate: Math.round(((c.status.removed - last.n) * 1000) / (now - last.at)) });
-    out.set(id, /** @type {any} */ (seen.current.get(id)).rate);
-  }
-  return out;
+/** @param {{cascade: any}} props */
+function Running({ cascade: c }) {
+  const rate = useRate(c);
+  const { removed, remaining } = c.status;
+  return html`<tr class="cascade"><td><a href=${deletionLink(c)}><span class="kind">${c.spec.root.kind}</span> ${c.spec.root.name}</a>${c.spec.root.namespace && html`<span class="faint"> in ${c.spec.root.namespace}</span>`}</td><td>${c.spec.requestedBy}</td>
+    <td><${Age} at=${c.spec.startedAt} /></td><td class="number gone-count">${removed.toLocaleString("en")}</td><td class="number left-count">${left(c)}</td>
+    <td><progress max=${removed + remaining} value=${removed} aria-label="objects gone"></progress></td>
+    <td class="number">${Math.round(rate).toLocaleString("en")}</td><td><${Holder} cascade=${c} /></td></tr>`;
 }
 
 /** What holds a cascade: the first reason of its root that needs someone. @param {{cascade: any}} props */
@@ -65,23 +53,13 @@ function Holder({ cascade }) {
   const root = cascade.spec.root;
   const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: root }, signal), 3000, [root.uid]);
   if (!report.data) return html`<span class="faint">…</span>`;
-  const reason = first(report.data.reasons || []);
+  const reason = holders(report.data.reasons || [])[0];
   if (!reason) return html`<span class="faint">nothing</span>`;
   return html`<a href=${"#/why/" + encodeURIComponent(root.uid)}><${State} state="held" text=${reason.message} /></a>`;
 }
 
-/** The first reason in the tree that people can act on. @param {any[]} reasons @returns {any} */
-export function first(reasons) {
-  for (const r of reasons) {
-    if (["Finalizer", "SpecFinalizer", "Guard", "Admission", "CollectorPaused", "CollectorOff"].includes(r.type)) return r;
-    const below = first(r.children || []);
-    if (below) return below;
-  }
-  return reasons.find((r) => r.type === "GracePeriod" || (r.type === "Review" && /fail/.test(r.message)));
-}
-
-/** @param {{cascades: any[]}} props */
-function LastDay({ cascades }) {
+/** @param {{cascades: any[], more: boolean}} props */
+function LastDay({ cascades, more }) {
   const to = Date.now(), from = to - day, slot = day / 120;
   /** @type {Map<number, number>} */
   const slots = new Map();
@@ -93,22 +71,23 @@ function LastDay({ cascades }) {
   }
   const bars = [...slots].map(([at, n]) => ({ at, n }));
   const latest = cascades.filter((c) => c.status.removed > 0).slice(0, 8);
-  return html`<${Timeline} bars=${bars} from=${from} to=${to} />
+  return html`<${Timeline} bars=${bars} from=${from} to=${to} label=${more ? `The last ${cascades.length} deletions` : "Deletions of the last day"} />
     ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"></th></tr></thead>
       <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
-        <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${"#/archive/" + encodeURIComponent(c.metadata.name)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
+        <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
 }
 
 /** The four queues: what is due, what fails. Each keeps its last two minutes. */
 function Queues() {
   const objects = useAnswer((signal) => get("/exeunt/gc", { signal }), 1000, []);
   const registry = useAnswer((signal) => get("/exeunt/registry/gc", { signal }), 2000, []);
+  const right = useRight(() => mayVisit("post", "/exeunt/gc/pause"), []);
   const [pausing, setPausing] = useState(false);
   const gc = objects.data;
   const r = registry.data;
-  const queues = [["Objects", gc], ["Manifests", r && r.manifests], ["Blobs", r && r.blobs], ["Bytes to remove", r && r.unlinks]].filter(([, q]) => q);
+  const queues = [["Objects", gc], ["Manifests", r && r.manifests], ["Blobs", r && r.blobs], ["Files to remove", r && r.unlinks]].filter(([, q]) => q);
   if (!gc && !r) return objects.error && /** @type {any} */ (objects.error).code !== 403 ? html`<${Problem} error=${objects.error} />` : null;
-  const actions = gc && (gc.paused
+  const actions = gc && right && (gc.paused
     ? html`<${Act} run=${async () => { await post("/exeunt/gc/resume", undefined); objects.again(); }}>Resume<//>`
     : html`<button type="button" onClick=${() => setPausing(true)}>Pause…</button>`);
   return html`<${Panel} title="Reviews" actions=${actions} wide>

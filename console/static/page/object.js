@@ -1,8 +1,8 @@
 // @ts-check
 // One object: its summary, what owns it and what it owns, its Events, its YAML.
 
-import { html, useState, useEffect, useAnswer, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
-import { get, ask, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
+import { html, useState, useEffect, useAnswer, useRight, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
+import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { yaml } from "../yaml.js";
 
@@ -56,6 +56,7 @@ export function useKind(group, resource) {
 export function ObjectPage({ group, resource, namespace, name }) {
   const { kind, error, unknown } = useKind(group, resource);
   const { object, gone, error: failed } = useObject(kind, namespace, name);
+  const right = useRight(async () => !!kind && may("delete", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   if (unknown) return html`<${Page} title=${name}><p class="empty">The server does not serve ${resource}.</p><//>`;
   if (!object || !kind) {
     return html`<${Page} title=${name}><${Problem} error=${error || failed} />
@@ -63,12 +64,12 @@ export function ObjectPage({ group, resource, namespace, name }) {
   }
   const m = object.metadata;
   const ref = { apiVersion: apiVersion(kind), kind: kind.kind, namespace: m.namespace, name: m.name, uid: m.uid };
-  const place = `${group}/${resource}/${encodeURIComponent(namespace || "-")}/${encodeURIComponent(name)}`;
+  const place = `#/deletion/${encodeURIComponent(m.namespace || (kind.kind === "Namespace" ? m.name : "-"))}/${encodeURIComponent(m.uid)}`;
   const state = gone ? "gone" : m.deletionTimestamp ? ((m.finalizers || []).length ? "held" : "leaving") : "live";
   return html`<${Page} title=${html`<span class="kind">${kind.kind}</span> ${m.name}`} sub=${html`<${State} state=${state} text=${stateText(m, gone)} />${m.namespace && html` in <a href=${`#/object/core/namespaces/-/${encodeURIComponent(m.namespace)}`}>${m.namespace}</a>`}`}
-    actions=${html`${gone ? html`<a class="button" href="#/archive">Archive</a>` : html`
-      ${m.deletionTimestamp && html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a>`}
-      <a class="button danger" href=${"#/delete/" + place}>Delete…</a>`}`}>
+    actions=${html`${gone ? html`<a class="button" href=${place + "/plan"}>Its deletion</a>` : html`
+      ${m.deletionTimestamp ? html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a><a class="button" href=${place + "/plan"}>Its deletion</a>`
+        : right ? html`<a class="button danger" href=${place + "/plan"}>Delete…</a>` : html`<a class="button" href=${place + "/plan"}>What would a delete remove?</a>`}`}`}>
     <${Problem} error=${failed} />
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
     <${Events} object=${object} kind=${kind} />
@@ -86,7 +87,7 @@ function stateText(m, gone) {
 
 /** @param {{kind: any, namespace: string, name: string}} props */
 function NotThere({ kind, namespace, name }) {
-  return html`<p class="empty">${kind.kind} ${name}${namespace && namespace !== "-" ? " in " + namespace : ""} does not exist. If it was deleted during the last day, it is in the <a href="#/archive">archive</a>.</p>`;
+  return html`<p class="empty">${kind.kind} ${name}${namespace && namespace !== "-" ? " in " + namespace : ""} does not exist. If it was deleted, <a href=${`#/delete/${kind.group || "core"}/${kind.resource}/${encodeURIComponent(namespace || "-")}/${encodeURIComponent(name)}`}>its deletion</a> may be in the archive.</p>`;
 }
 
 /** @param {{object: any}} props */
@@ -111,7 +112,7 @@ function Summary({ object }) {
 /** The graph around an object: owners upwards, and downwards all that a delete would touch.
  * @param {any} object @param {any} reference @param {AbortSignal} signal */
 export async function neighbourhood(object, reference, signal) {
-  const preview = await ask("deletionpreviews", "DeletionPreview", { object: reference, limit: 2000 }, signal);
+  const preview = await ask("deletionpreviews", "DeletionPreview", { object: reference, limit: 1000 }, signal);
   const all = await kinds();
   const linkTo = (/** @type {any} */ r) => {
     const group = r.apiVersion && r.apiVersion.includes("/") ? r.apiVersion.split("/")[0] : "";
@@ -137,7 +138,24 @@ export async function neighbourhood(object, reference, signal) {
     if (item.owner && !owners.some((/** @type {any} */ o) => o.uid === item.owner)) edges.push({ from: item.owner, to: item.uid, blocking: false });
   }
   for (const n of nodes) outside.delete(n.id);
-  return { nodes: [...nodes, ...outside.values()], edges, preview };
+  return { ...summed(nodes, edges, object.metadata.uid, preview, deleting) || { nodes: [...nodes, ...outside.values()], edges }, preview };
+}
+
+/** Of more objects than a preview names, or than the client may see: a box for each kind, with the server's count.
+ * @param {any[]} nodes @param {any[]} edges @param {string} uid @param {any} preview @param {boolean} deleting */
+function summed(nodes, edges, uid, preview, deleting) {
+  if (preview.total <= (preview.items || []).length) return null;
+  const above = edges.filter((e) => e.to === uid);
+  const kept = nodes.filter((n) => n.id === uid || above.some((e) => e.from === n.id));
+  const own = (preview.items || []).find((/** @type {any} */ i) => i.uid === uid);
+  for (const c of preview.counts || []) {
+    const many = c.count - (own && own.kind === c.kind && own.apiVersion === c.apiVersion && own.action === c.action ? 1 : 0);
+    const id = "all:" + c.apiVersion + c.kind + c.action;
+    if (!many) continue;
+    kept.push({ id, label: count(many, "object"), kind: c.kind, many, note: c.action, state: c.action === "Block" ? "held" : c.action === "Keep" || c.action === "Orphan" ? "stays" : deleting ? "leaving" : "live" });
+    above.push({ from: uid, to: id });
+  }
+  return { nodes: kept, edges: above };
 }
 
 /** @param {{object: any, reference: any, gone?: boolean}} props */
@@ -149,7 +167,7 @@ export function Ownership({ object, reference, gone }) {
     <${Problem} error=${graph.error} />
     ${!graph.data && !graph.error && html`<${Loading} />`}
     ${graph.data && html`<${Graph} nodes=${graph.data.nodes} edges=${graph.data.edges} label=${`Owners and dependents of ${reference.kind} ${reference.name}`} />
-      <p class="faint">${total > graph.data.nodes.length ? `The first ${graph.data.nodes.length} of ${count(total, "object")}. ` : ""}Owners are on the left; a thick line blocks its owner's deletion.</p>`}
+      <p class="faint">${count(total, "object")}${graph.data.preview.hidden ? `, of which you may not see ${graph.data.preview.hidden.toLocaleString("en")}` : ""}. Owners are on the left; a thick line blocks its owner's deletion.</p>`}
   <//>`;
 }
 

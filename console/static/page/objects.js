@@ -36,10 +36,11 @@ function useCounts(kinds, namespace) {
       for (let k = queue.shift(); k && !stop.signal.aborted; k = queue.shift()) {
         const key = k.group + "/" + k.resource;
         try {
-          const list = await get(pathOf(k, namespace) + "?limit=1", { signal: stop.signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" });
+          // Cascades are not counted by the server: a page of them is.
+          const list = await get(pathOf(k, namespace) + "?limit=" + (k.resource === "cascades" ? 500 : 1), { signal: stop.signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" });
           const n = (list.items || []).length + (list.metadata.remainingItemCount || 0);
           const more = list.metadata.continue && !list.metadata.remainingItemCount;
-          setCounts((c) => new Map(c).set(key, more ? "1+" : n.toLocaleString("en")));
+          setCounts((c) => new Map(c).set(key, n.toLocaleString("en") + (more ? "+" : "")));
         } catch { /* a kind that this person may not list has no number */ }
       }
     };
@@ -141,14 +142,14 @@ export function Objects({ group, resource, namespace }) {
   const columns = rows.columns.filter((c) => c.priority === 0);
   const indexes = rows.columns.map((c, i) => (c.priority === 0 ? i : -1)).filter((i) => i >= 0);
   const heads = [...(kind.namespaced && !namespace ? ["Namespace"] : []), ...columns.map((c) => c.name), "State"];
-  return html`<${Page} title=${kind.kind} sub=${`${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
+  return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
     <input type="search" aria-label="Filter by name" placeholder="Filter by name" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
     <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
     <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
       <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>
     <${Problem} error=${rows.error} />
     ${rows.loading && !rows.error && html`<${Loading} />`}
-    ${!rows.loading && shown.length === 0 && html`<p class="empty">${rows.rows.length ? "Nothing matches the filter." : "There are none."}</p>`}
+    ${!rows.loading && !rows.error && shown.length === 0 && html`<p class="empty">${rows.rows.length ? "Nothing matches the filter." : "There are none."}</p>`}
     ${shown.length > 0 && html`<${VirtualTable} label=${kind.kind} columns=${heads} rows=${shown} selected=${selected} onEnd=${rows.loadMore} row=${(/** @type {any} */ r, /** @type {number} */ i) => {
       const m = r.object.metadata;
       return html`<tr key=${m.uid} class=${i === selected ? "selected" : ""} aria-rowindex=${i + 1}>

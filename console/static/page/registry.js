@@ -6,8 +6,8 @@ import { get, send, post, query } from "../api.js";
 
 const manifests = ["application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json",
   "application/vnd.docker.distribution.manifest.list.v2+json", "application/vnd.docker.distribution.manifest.v2+json"].join(", ");
-/** The most tags of which the page reads the manifests. */
-const mostTags = 50;
+/** Of how many more tags the page reads the manifests at once. */
+const someTags = 20;
 
 export function Registry() {
   const list = useAnswer((signal) => get("/apis/registry.exeunt.dev/v1/repositories?limit=500", { signal }), 3000, []);
@@ -38,12 +38,10 @@ function Collection() {
   <//>`;
 }
 
-/** Tags with their manifests, and layers with the tags that use them.
- * @param {string} path @param {AbortSignal} signal */
-async function read(path, signal) {
-  const list = await get(`/v2/${path}/tags/list?n=1000`, { signal });
-  const tags = list.tags || [];
-  const images = await Promise.all(tags.slice(0, mostTags).map(async (/** @type {string} */ tag) => {
+/** Some tags with their manifests, and layers with the tags that use them.
+ * @param {string} path @param {string[]} tags @param {AbortSignal} signal */
+async function read(path, tags, signal) {
+  const images = await Promise.all(tags.map(async (/** @type {string} */ tag) => {
     const answer = await send("GET", `/v2/${path}/manifests/${tag}`, { signal, accept: manifests });
     const body = await answer.json();
     const digest = answer.headers.get("Docker-Content-Digest") || "";
@@ -56,7 +54,7 @@ async function read(path, signal) {
     const set = users.get(l.digest) || new Set();
     users.set(l.digest, set.add(i.digest));
   }
-  return { tags, images, users };
+  return { images, users };
 }
 
 /** @param {any} body */
@@ -71,27 +69,35 @@ async function platform(path, m, signal) {
 
 /** @param {{path: string}} props */
 export function RepositoryPage({ path }) {
-  const content = useAnswer((signal) => read(path, signal), 5000, [path]);
+  const [text, setText] = useState("");
+  const [most, setMost] = useState(someTags);
+  const list = useAnswer(async (signal) => (await get(`/v2/${path}/tags/list?n=1000`, { signal })).tags || [], 5000, [path]);
+  const tags = (list.data || []).filter((/** @type {string} */ t) => t.includes(text));
+  const some = tags.slice(0, most);
+  const content = useAnswer((signal) => read(path, some, signal), 30000, [path, some.join()]);
   const deleted = useAnswer((signal) => get("/exeunt/registry/deleted" + query({ repository: path }), { signal }), 5000, [path]);
-  const again = () => { content.again(); deleted.again(); };
+  const again = () => { list.again(); deleted.again(); }; // the content follows the list
   const found = content.data;
   const gone = deleted.data || [];
-  return html`<${Page} title=${path} sub=${content.data ? count(content.data.tags.length, "tag") : ""} actions=${html`<a class="button" href="#/registry">All repositories</a>`}>
-    <${Problem} error=${content.error} />
-    ${!content.data && !content.error && html`<${Loading} />`}
-    ${found && found.images.map((/** @type {any} */ i) => html`<${Image} key=${i.tag} path=${path} image=${i} users=${found.users} again=${again} />`)}
-    ${content.data && content.data.tags.length > mostTags && html`<p class="faint">The first ${mostTags} of ${content.data.tags.length} tags.</p>`}
-    ${content.data && content.data.tags.length === 0 && html`<p class="empty">It has no tags.</p>`}
+  const all = !!list.data && some.length === list.data.length;
+  return html`<${Page} title=${path} sub=${list.data ? count(list.data.length, "tag") + (list.data.length === 1000 ? " and more" : "") : ""} actions=${html`<input type="search" aria-label="Filter tags" placeholder="Filter tags" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /><a class="button" href="#/registry">All repositories</a>`}>
+    <${Problem} error=${list.error || content.error} />
+    ${(!list.data || !found) && !list.error && !content.error && html`<${Loading} />`}
+    ${found && found.images.map((/** @type {any} */ i) => html`<${Image} key=${i.tag} path=${path} image=${i} users=${found.users} all=${all} again=${again} />`)}
+    ${some.length < tags.length && html`<p><button type="button" id="more" onClick=${() => setMost(most + someTags)}>Show more: ${some.length} of ${count(tags.length, "tag")} are shown</button></p>`}
+    ${list.data && tags.length === 0 && html`<p class="empty">${text ? "No tag matches the filter." : "It has no tags."}</p>`}
     ${gone.length > 0 && html`<${Panel} title="Deleted, and still there" wide><table><thead><tr><th scope="col">Tag</th><th scope="col">Digest</th><th scope="col">Deleted</th><th scope="col">Stays until</th><th scope="col"></th></tr></thead>
       <tbody>${gone.map((/** @type {any} */ d) => html`<tr><td>${d.tag || html`<span class="faint">none</span>`}</td><td><code title=${d.digest}>${d.digest.slice(0, 19)}</code></td><td><${Age} at=${d.deletedAt} /></td><td><${Age} at=${d.until} /></td>
         <td><${Act} kind="small" run=${async () => { await post("/exeunt/registry/undelete" + query({ repository: path, tag: d.tag, digest: d.digest }), undefined); again(); }}>Undelete ${d.tag}<//></td></tr>`)}</tbody></table><//>`}
   <//>`;
 }
 
-/** @param {{path: string, image: any, users: Map<string, Set<string>>, again: () => void}} props */
-function Image({ path, image, users, again }) {
+/** all: every tag of the repository is shown.
+ * @param {{path: string, image: any, users: Map<string, Set<string>>, all: boolean, again: () => void}} props */
+function Image({ path, image, users, all: whole, again }) {
   const [deleting, setDeleting] = useState(false);
-  const referrers = useAnswer((signal) => get(`/v2/${path}/referrers/${image.digest}`, { signal }), 0, [image.digest]);
+  const [open, setOpen] = useState(false);
+  const referrers = useAnswer((signal) => (open ? get(`/v2/${path}/referrers/${image.digest}`, { signal }) : Promise.resolve({ manifests: [] })), 0, [image.digest, open]);
   const all = new Map();
   for (const p of image.platforms) for (const l of p.layers) all.set(l.digest, l);
   const layers = [...all.values()];
@@ -99,12 +105,12 @@ function Image({ path, image, users, again }) {
   const size = (/** @type {any[]} */ ls) => ls.reduce((n, l) => n + l.size, 0);
   const attached = (referrers.data && referrers.data.manifests) || [];
   return html`<${Panel} title=${path + ":" + image.tag} wide actions=${html`<button type="button" class="small danger" onClick=${() => setDeleting(true)}>Delete tag…</button>`}>
-    <p><code title=${image.digest}>${image.digest.slice(0, 19)}</code> · ${count(image.platforms.length, "platform")}${image.platforms.some((/** @type {any} */ p) => p.name) ? ": " + image.platforms.map((/** @type {any} */ p) => p.name).join(", ") : ""} · ${bytes(size(layers))}, of which ${bytes(size(own))} no other tag of this repository uses</p>
-    <details><summary>${count(layers.length, "blob")}</summary><table><thead><tr><th scope="col">Blob</th><th scope="col">What</th><th scope="col" class="number">Size</th><th scope="col">Used by</th></tr></thead><tbody>${layers.map((l) => {
+    <p><code title=${image.digest}>${image.digest.slice(0, 19)}</code> · ${count(image.platforms.length, "platform")}${image.platforms.some((/** @type {any} */ p) => p.name) ? ": " + image.platforms.map((/** @type {any} */ p) => p.name).join(", ") : ""} · ${bytes(size(layers))}${whole && `, of which ${bytes(size(own))} no other tag of this repository uses`}</p>
+    <details onToggle=${(/** @type {any} */ e) => setOpen(e.target.open)}><summary>${count(layers.length, "blob")}, and what is attached</summary><table><thead><tr><th scope="col">Blob</th><th scope="col">What</th><th scope="col" class="number">Size</th><th scope="col">Used by</th></tr></thead><tbody>${layers.map((l) => {
       const n = /** @type {Set<string>} */ (users.get(l.digest)).size;
-      return html`<tr><td><code title=${l.digest}>${l.digest.slice(0, 19)}</code></td><td>${l.what}</td><td class="number">${bytes(l.size)}</td><td>${n === 1 ? html`<${State} state="leaving" text="only this image" />` : html`<${State} state="stays" text=${count(n, "image")} />`}</td></tr>`;
-    })}</tbody></table></details>
-    ${attached.length > 0 && html`<h3>Attached</h3><ul>${attached.map((/** @type {any} */ a) => html`<li>${a.artifactType || a.mediaType} <code>${a.digest.slice(0, 19)}</code> ${bytes(a.size)}</li>`)}</ul>`}
+      return html`<tr><td><code title=${l.digest}>${l.digest.slice(0, 19)}</code></td><td>${l.what}</td><td class="number">${bytes(l.size)}</td><td>${n === 1 ? html`<${State} state="leaving" text=${whole ? "only this image" : "only this image of those shown"} />` : html`<${State} state="stays" text=${count(n, "image")} />`}</td></tr>`;
+    })}</tbody></table>
+    ${attached.length > 0 && html`<h3>Attached</h3><ul>${attached.map((/** @type {any} */ a) => html`<li>${a.artifactType || a.mediaType} <code>${a.digest.slice(0, 19)}</code> ${bytes(a.size)}</li>`)}</ul>`}</details>
     ${deleting && html`<${Dialog} title=${"Delete " + path + ":" + image.tag} onClose=${() => setDeleting(false)}>
       <p>The tag goes now. Its bytes stay for a day, and the tag can be undeleted until then. <${Freed} path=${path} tag=${image.tag} most=${size(own)} /></p>
       <${Command} text=${`exeunt registry undelete ${path}:${image.tag}`} />

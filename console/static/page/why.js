@@ -15,7 +15,7 @@ export function Why({ uid }) {
   const named = html`<span class="kind">${o.kind || "The object"}</span> ${o.name || ""}`;
   return html`<${Page} title=${s.exists ? html`Why is ${named} still here?` : html`${named} is gone`}
     sub=${html`<${State} state=${s.state === "DELETING" ? "leaving" : s.exists ? "live" : "gone"} text=${s.exists ? s.state.toLowerCase() : "gone"} />${s.remaining ? ` · ${s.remaining.toLocaleString("en")} to go first` : ""}`}
-    actions=${s.exists ? html`<${Ref} object=${o} />` : html`<a class="button" href=${"#/archive/" + encodeURIComponent(uid)}>Look or restore</a>`}>
+    actions=${s.exists ? html`<${Ref} object=${o} />` : html`<a class="button" href=${`#/deletion/${encodeURIComponent(o.namespace || "-")}/${encodeURIComponent(uid)}`}>Look or restore</a>`}>
     <${Problem} error=${report.error} />
     ${(s.reasons || []).length === 0 && html`<p class="empty">${s.exists ? "Nothing holds it." : "It is gone."}</p>`}
     <${Panel} title="Reasons" wide><${Tree} reasons=${s.reasons || []} about=${o} again=${report.again} />
