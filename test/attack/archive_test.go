@@ -14,6 +14,7 @@ import (
 // TestArchiveOfOthers: a client that creates and deletes many times what the archive holds, in one namespace, takes
 // nothing from the archive of another one. An Event and a metric say what left.
 func TestArchiveOfOthers(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	const deletions, workers = 200, 4
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		t.Run(engine, func(t *testing.T) {

@@ -175,6 +175,7 @@ func (a *target) convertBy(t *testing.T, hook *httptest.Server) {
 // TestHangingWebhooks: webhooks of admission and of conversion that never answer hold their own
 // kind, for a bounded time. All others are served. They get no credentials of the server.
 func TestHangingWebhooks(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		a := newTarget(t, s)
 		a.create(t, configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)
@@ -246,6 +247,7 @@ func TestTenantsConfigureNoWebhooks(t *testing.T) {
 // TestSlowConversion: a conversion webhook that answers, but slowly, holds a list until the list's
 // own time is over, however many objects there are.
 func TestSlowConversion(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		a := newTarget(t, s)
 		stop := make(chan struct{})

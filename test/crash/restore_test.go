@@ -118,7 +118,7 @@ var restoreSteps = []struct {
 // TestKillRestoreAtEachStep kills the server in each transaction of a Restore. The objects are as they were when the next
 // server has ended it, and a Restore that was not stored has done nothing.
 func TestKillRestoreAtEachStep(t *testing.T) {
-	t.Parallel()
+	t.Parallel() // it waits more than it works
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		configs := client(t, s).CoreV1().ConfigMaps("default")
 		add := func(name string, owners ...*corev1.ConfigMap) *corev1.ConfigMap {
@@ -228,6 +228,7 @@ func bodies(t *testing.T, s *harness.Server) map[string]string {
 // TestKillLeaving kills the server while a cascade leaves the archive, in the transaction that deletes the last of its rows: nothing of
 // the cascade can be restored, and the next server deletes the rest.
 func TestKillLeaving(t *testing.T) {
+	t.Parallel() // it waits more than it works
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		const n = 1200 // in steps of 500
 		h := s.HTTP()
