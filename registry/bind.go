@@ -126,7 +126,7 @@ func noteStored(ctx context.Context, db *sqldb.DB, id string) error {
 // its id to a store: both are new, or older than the ids. They belong together
 // if the store has bytes of the database, or if both are empty.
 func checkUnmarked(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) error {
-	paths, err := samplePaths(ctx, db)
+	paths, err := sqldb.Column[string](ctx, db, sampleBlobs)
 	if err != nil {
 		return fmt.Errorf("look for blobs in the database: %w", err)
 	}
@@ -154,18 +154,6 @@ func checkUnmarked(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked) er
 		return nil
 	}
 	return fmt.Errorf("it has bytes, and the database has no blobs: %w", errForeign)
-}
-
-func samplePaths(ctx context.Context, db *sqldb.DB) (paths []string, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var path string
-		err := row.Scan(&path)
-		paths = append(paths, path)
-		return err
-	}, sampleBlobs)
-	err = db.Read(ctx, nil, &b)
-	return paths, err
 }
 
 // StoredBlob is a blob whose bytes are in the blob store.

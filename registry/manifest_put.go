@@ -229,9 +229,7 @@ func (p *push) share(ctx context.Context, tx *sqldb.Tx, statement string, digest
 	if len(digests) == 0 {
 		return nil
 	}
-	var b sqldb.Batch
-	b.Query(found, statement, p.repo.id, sqldb.JSON(digests))
-	return tx.Send(ctx, &b)
+	return sqldb.Each(ctx, tx, found, statement, p.repo.id, sqldb.JSON(digests))
 }
 
 // layer is a row of layers, in the order of insertLayers: blob, media type,

@@ -49,9 +49,7 @@ func (m *mediaTypes) find(ctx context.Context, w *writer, names []string) (map[s
 		found[name] = id
 		return err
 	}
-	var b sqldb.Batch
-	b.Query(take, findMediaTypes(m.db.Engine()), list)
-	if err := m.db.Read(ctx, nil, &b); err != nil {
+	if err := sqldb.Each(ctx, m.db, take, findMediaTypes(m.db.Engine()), list); err != nil {
 		return nil, fmt.Errorf("find media types: %w", err)
 	}
 	if len(found) < len(unknown) {

@@ -54,8 +54,7 @@ func (r *Registry) Deleted(ctx context.Context, repository string) ([]Deleted, e
 func (r *Registry) deleted(ctx context.Context, repository, tag string, want digest.Digest) ([]Deleted, error) {
 	list := []Deleted{}
 	seen := map[Deleted]bool{}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, r.db, func(row sqldb.Row) error {
 		var d Deleted
 		var at, until int64
 		err := row.Scan(&d.Repository, &d.Tag, &d.Digest, &d.Event, &at, &until)
@@ -71,8 +70,7 @@ func (r *Registry) deleted(ctx context.Context, repository, tag string, want dig
 		}
 		list = append(list, d)
 		return nil
-	}, listDeleted, repository, tag, want.String(), maxDeleted)
-	if err := r.db.Read(ctx, nil, &b); err != nil {
+	}, listDeleted, repository, tag, want.String(), maxDeleted); err != nil {
 		return nil, fmt.Errorf("list what was deleted: %w", err)
 	}
 	return list, nil

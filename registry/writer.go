@@ -223,11 +223,9 @@ func lostDeadlock(err error) bool {
 // queryOne reads at most one row, and reports whether there was one.
 func queryOne(ctx context.Context, tx *sqldb.Tx, statement string, args []any, dest ...any) (bool, error) {
 	found := false
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	err := sqldb.Each(ctx, tx, func(row sqldb.Row) error {
 		found = true
 		return row.Scan(dest...)
 	}, statement, args...)
-	err := tx.Send(ctx, &b)
 	return found, err
 }

@@ -83,9 +83,7 @@ func (e *Engine) release(ctx context.Context, c batch) {
 // transaction ends.
 func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
 	ours := make(map[string]bool, len(c.tasks))
-	var b sqldb.Batch
-	b.Query(collect(ours), e.sql.hold, sqldb.List(e.db.Engine(), c.keys()), c.token)
-	if err := tx.Send(ctx, &b); err != nil {
+	if err := sqldb.Each(ctx, tx, collect(ours), e.sql.hold, sqldb.List(e.db.Engine(), c.keys()), c.token); err != nil {
 		return nil, fmt.Errorf("hold %s reviews: %w", e.queue.Name, err)
 	}
 	held := make([]Task, 0, len(c.tasks))

@@ -105,8 +105,7 @@ func (r *headReader) read(batch []*headRead) error {
 	for i, op := range batch {
 		kinds[i], namespaces[i], names[i] = op.key.Kind, op.key.Namespace, op.key.Name
 	}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	return sqldb.Each(ctx, r.db, func(row sqldb.Row) error {
 		var at int64
 		var h head
 		if err := row.Scan(&at, &h.uid, &h.revision); err != nil {
@@ -119,7 +118,6 @@ func (r *headReader) read(batch []*headRead) error {
 		op.head, op.found = h, true
 		return nil
 	}, getHeads, kinds, namespaces, names)
-	return r.db.Read(ctx, nil, &b)
 }
 
 // getHeads is getHead for several objects. The lateral join leaves PostgreSQL no other plan than

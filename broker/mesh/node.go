@@ -65,12 +65,10 @@ func parseCredential(text string) (uid, secret string, ok bool) {
 
 // node reads a node outside any transaction. It returns nil if there is none.
 func (m *Mesh) node(ctx context.Context, statement string, key string) (n *node, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, m.db, func(row sqldb.Row) error {
 		n = new(node)
 		return n.scan(row)
-	}, statement, key)
-	if err := m.db.Read(ctx, nil, &b); err != nil {
+	}, statement, key); err != nil {
 		return nil, fmt.Errorf("read node: %w", err)
 	}
 	return n, nil
@@ -89,12 +87,10 @@ type stored struct{ *store.Stored }
 // find reads a node and its object, by the uid that they share.
 func find(ctx context.Context, tx *store.Tx, uid string) (member, error) {
 	var found member
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, tx, func(row sqldb.Row) error {
 		found.node = new(node)
 		return found.node.scan(row)
-	}, nodeByUID, uid)
-	if err := tx.Send(ctx, &b); err != nil {
+	}, nodeByUID, uid); err != nil {
 		return member{}, fmt.Errorf("read node %s: %w", uid, err)
 	}
 	o, err := tx.GetByUID(ctx, types.UID(uid))

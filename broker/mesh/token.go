@@ -269,12 +269,10 @@ func (m *Mesh) end(ctx context.Context, id, state string) (got string, err error
 
 // token reads a token. It returns nil if there is none.
 func (m *Mesh) token(ctx context.Context, id string) (t *token, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, m.db, func(row sqldb.Row) error {
 		t = new(token)
 		return t.scan(row)
-	}, tokenByID, id)
-	if err := m.db.Read(ctx, nil, &b); err != nil {
+	}, tokenByID, id); err != nil {
 		return nil, fmt.Errorf("read token: %w", err)
 	}
 	return t, nil
@@ -287,14 +285,12 @@ const maxTokens = 1000
 func (m *Mesh) Tokens(ctx context.Context, project string) (v1alpha1.TokenList, error) {
 	list := v1alpha1.TokenList{Items: []v1alpha1.Token{}}
 	now := m.opts.Now()
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, m.db, func(row sqldb.Row) error {
 		var t token
 		err := t.scan(row)
 		list.Items = append(list.Items, t.shown(now))
 		return err
-	}, tokensOf, project, maxTokens)
-	if err := m.db.Read(ctx, nil, &b); err != nil {
+	}, tokensOf, project, maxTokens); err != nil {
 		return list, fmt.Errorf("list tokens: %w", err)
 	}
 	return list, nil

@@ -274,14 +274,12 @@ func decodeParameters(text string) (broker.Parameters, error) {
 // resources that are not Deleted: reconcile.Substrates.
 func (r *Repository) KindsInUse(ctx context.Context) ([]broker.ObjectType, error) {
 	var kinds []broker.ObjectType
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, r.db, func(row sqldb.Row) error {
 		var k broker.ObjectType
 		err := row.Scan(&k.APIVersion, &k.Kind)
 		kinds = append(kinds, k)
 		return err
-	}, kindsInUse)
-	if err := r.db.Read(ctx, nil, &b); err != nil {
+	}, kindsInUse); err != nil {
 		return nil, fmt.Errorf("read kinds in use: %w", err)
 	}
 	return kinds, nil
@@ -306,16 +304,14 @@ type Envelope struct {
 // in order.
 func (r *Repository) Unpublished(ctx context.Context, id broker.ProvisionedResourceID, sink string) ([]Envelope, error) {
 	var all []Envelope
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, r.db, func(row sqldb.Row) error {
 		var e Envelope
 		var payload string
 		err := row.Scan((*string)(&e.Token), (*string)(&e.Type), &payload)
 		e.Payload = []byte(payload)
 		all = append(all, e)
 		return err
-	}, pending, string(id), sink)
-	if err := r.db.Read(ctx, nil, &b); err != nil {
+	}, pending, string(id), sink); err != nil {
 		return nil, fmt.Errorf("read outbox of %s for %s: %w", id, sink, err)
 	}
 	return all, nil

@@ -127,14 +127,12 @@ func (t *reporter) collector(uid types.UID) ([]v1.Reason, error) {
 // snapshot, on the same connection: reports that hold one connection and wait for
 // a second could deadlock.
 func (t *reporter) reviews(statement string, uid types.UID, describe func(task) v1.Reason) (out []v1.Reason, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(t.ctx, t.r, func(row sqldb.Row) error {
 		var task task
 		err := row.Scan(&task.failures, &task.created, &task.due, &task.lastError, &task.claimed)
 		out = append(out, describe(task))
 		return err
-	}, statement, string(uid))
-	if err := t.r.Send(t.ctx, &b); err != nil {
+	}, statement, string(uid)); err != nil {
 		return nil, fmt.Errorf("read reviews: %w", err)
 	}
 	return out, nil

@@ -200,15 +200,13 @@ func (c *Collector) SetReviewAfter(ctx context.Context, event string, after time
 // ReviewAfter reads the delays of all events.
 func (c *Collector) ReviewAfter(ctx context.Context) (map[string]time.Duration, error) {
 	delays := map[string]time.Duration{}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, c.db, func(row sqldb.Row) error {
 		var event string
 		var value int64
 		err := row.Scan(&event, &value)
 		delays[event] = time.Duration(value) * time.Millisecond
 		return err
-	}, listReviewAfter)
-	if err := c.db.Read(ctx, nil, &b); err != nil {
+	}, listReviewAfter); err != nil {
 		return nil, fmt.Errorf("list review delays: %w", err)
 	}
 	return delays, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/internal/statement"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // Plan is what the collector would remove if all queued reviews, and those that
@@ -146,7 +147,7 @@ func (p *planner) planManifests(more []int64) error {
 	if err != nil {
 		return err
 	}
-	queued, err := values[int64](p, planQueuedManifests)
+	queued, err := sqldb.Column[int64](p.ctx, p, planQueuedManifests)
 	todo = slices.Concat(todo, queued, more)
 	for err == nil && len(todo) > 0 {
 		m := plannedManifest{id: todo[0]}
@@ -165,7 +166,7 @@ func (p *planner) planManifests(more []int64) error {
 // planRemoved makes the decision of repositoryReviewer. It returns the manifests
 // to check next.
 func (p *planner) planRemoved() (next []int64, err error) {
-	removed, err := values[int64](p, planRemoved)
+	removed, err := sqldb.Column[int64](p.ctx, p, planRemoved)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,7 @@ func (p *planner) planRemoved() (next []int64, err error) {
 		if err := p.read(&m); err != nil {
 			return nil, err
 		}
-		tags, err := values[string](p, planTags, id)
+		tags, err := sqldb.Column[string](p.ctx, p, planTags, id)
 		if err != nil {
 			return nil, err
 		}
@@ -204,7 +205,7 @@ func (p *planner) keeps(m *plannedManifest) (bool, error) {
 	if err := p.read(m); err != nil || m.onHold {
 		return m.onHold, err
 	}
-	tags, err := values[string](p, planTags, m.id)
+	tags, err := sqldb.Column[string](p.ctx, p, planTags, m.id)
 	if err != nil {
 		return false, err
 	}
@@ -213,10 +214,10 @@ func (p *planner) keeps(m *plannedManifest) (bool, error) {
 			return true, nil
 		}
 	}
-	keepers, err := values[int64](p, planParents, m.id)
+	keepers, err := sqldb.Column[int64](p.ctx, p, planParents, m.id)
 	if err == nil && m.subject != "" {
 		var subjects []int64
-		subjects, err = values[int64](p, planSubject, m.repository, m.subject)
+		subjects, err = sqldb.Column[int64](p.ctx, p, planSubject, m.repository, m.subject)
 		keepers = append(keepers, subjects...)
 	}
 	for _, keeper := range keepers {
@@ -234,17 +235,17 @@ func (p *planner) remove(m *plannedManifest) (next []int64, err error) {
 	if m.config != 0 {
 		p.candidates[m.config] = true
 	}
-	layers, err := values[int64](p, planLayers, m.id)
+	layers, err := sqldb.Column[int64](p.ctx, p, planLayers, m.id)
 	if err != nil {
 		return nil, err
 	}
 	for _, blob := range layers {
 		p.candidates[blob] = true
 	}
-	if next, err = values[int64](p, planChildren, m.id); err != nil {
+	if next, err = sqldb.Column[int64](p.ctx, p, planChildren, m.id); err != nil {
 		return nil, err
 	}
-	referrers, err := values[int64](p, planReferrers, m.repository, m.digest)
+	referrers, err := sqldb.Column[int64](p.ctx, p, planReferrers, m.repository, m.digest)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +259,7 @@ func (p *planner) removeSignatures(m *plannedManifest) (next []int64, err error)
 	}
 	for _, suffix := range statement.SignatureSuffixes() {
 		name := strings.ReplaceAll(m.digest, ":", "-") + suffix
-		signed, err := values[int64](p, planSigned, m.repository, name)
+		signed, err := sqldb.Column[int64](p.ctx, p, planSigned, m.repository, name)
 		if err != nil {
 			return nil, err
 		}
@@ -285,7 +286,7 @@ func (p *planner) planBlobs() error {
 	if p.c.options.KeepBlobs {
 		return nil
 	}
-	queued, err := values[int64](p, planQueuedBlobs)
+	queued, err := sqldb.Column[int64](p.ctx, p, planQueuedBlobs)
 	if err != nil {
 		return err
 	}
@@ -351,23 +352,8 @@ func (p *planner) sort() {
 	slices.SortFunc(p.plan.Blobs, func(a, b PlannedBlob) int { return cmp.Compare(a.Digest, b.Digest) })
 }
 
-// values reads one column.
-func values[T int64 | string](p *planner, statement string, args ...any) ([]T, error) {
-	rows, err := p.tx.QueryContext(p.ctx, statement, args...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
-	var out []T
-	for rows.Next() {
-		var value T
-		if err := rows.Scan(&value); err != nil {
-			return nil, err
-		}
-		out = append(out, value)
-	}
-	return out, rows.Err()
-}
+// Send reads in the snapshot. It implements sqldb.Sender.
+func (p *planner) Send(ctx context.Context, b *sqldb.Batch) error { return p.c.db.Read(ctx, p.tx, b) }
 
 const planTag = `
 SELECT r.id, t.manifest_id FROM repositories r JOIN tags t ON t.repository_id = r.id WHERE r.path = $1 AND t.name = $2`

@@ -126,8 +126,7 @@ func (r *blobReviewer) findRepositories(ctx context.Context, tx *countingTx, blo
 	if len(blobs) == 0 {
 		return nil
 	}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, tx, func(row sqldb.Row) error {
 		var id, repository int64
 		var onHold bool
 		err := row.Scan(&id, &repository, &onHold)
@@ -136,8 +135,7 @@ func (r *blobReviewer) findRepositories(ctx context.Context, tx *countingTx, blo
 			blob.repositories, blob.onHold = append(blob.repositories, repository), blob.onHold || onHold
 		}
 		return err
-	}, r.c.sql.blobsLinked, sqldb.List(r.c.db.Engine(), slices.Sorted(maps.Keys(blobs))))
-	if err := tx.Send(ctx, &b); err != nil {
+	}, r.c.sql.blobsLinked, sqldb.List(r.c.db.Engine(), slices.Sorted(maps.Keys(blobs)))); err != nil {
 		return fmt.Errorf("find the repositories of blobs: %w", err)
 	}
 	return nil
@@ -165,14 +163,12 @@ func (r *blobReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) 
 	}
 	slices.Sort(ids)
 	small := recovered{worker: workerBlob, event: EventBlobDelete}
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, tx, func(row sqldb.Row) error {
 		var size int64
 		err := row.Scan(&size)
 		small.bytes += size
 		return err
-	}, r.c.sql.deleteBlobs, sqldb.List(r.c.db.Engine(), ids))
-	if err := tx.Send(ctx, &b); err != nil {
+	}, r.c.sql.deleteBlobs, sqldb.List(r.c.db.Engine(), ids)); err != nil {
 		return fmt.Errorf("delete blobs: %w", err)
 	}
 	tx.giveBack(small)

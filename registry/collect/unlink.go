@@ -127,9 +127,7 @@ func (c *Collector) RemoveAbandoned(ctx context.Context) (removed int, err error
 func (c *Collector) removeSome(ctx context.Context, statement string, args ...any) (n int, err error) {
 	err = c.transact(ctx, func(tx *countingTx) error {
 		n = 0
-		var b sqldb.Batch
-		b.Query(func(row sqldb.Row) error { n++; return row.Scan(new(int64)) }, statement, args...)
-		return tx.Send(ctx, &b)
+		return sqldb.Each(ctx, tx, func(row sqldb.Row) error { n++; return row.Scan(new(int64)) }, statement, args...)
 	})
 	return n, err
 }

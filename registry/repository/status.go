@@ -118,8 +118,7 @@ func (r *Repositories) touchObject(ctx context.Context, e *store.Event) error {
 // repositories that are older than the kind.
 func (r *Repositories) touchAll(ctx context.Context) error {
 	var missing []string
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, r.db, func(row sqldb.Row) error {
 		var id int64
 		var path string
 		var has bool
@@ -129,8 +128,7 @@ func (r *Repositories) touchAll(ctx context.Context) error {
 			missing = append(missing, path)
 		}
 		return err
-	}, listRows)
-	if err := r.db.Read(ctx, nil, &b); err != nil {
+	}, listRows); err != nil {
 		return err
 	}
 	for _, path := range missing {

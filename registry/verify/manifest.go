@@ -42,14 +42,12 @@ func (v *verifier) manifests(ctx context.Context) error {
 }
 
 func (v *verifier) manifestPage(ctx context.Context, after int64) (page []storedManifest, err error) {
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
+	err = sqldb.Each(ctx, v.db, func(row sqldb.Row) error {
 		var m storedManifest
 		err := row.Scan(&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked)
 		page = append(page, m)
 		return err
 	}, listManifests, after, manifestPage)
-	err = v.db.Read(ctx, nil, &b)
 	return page, err
 }
 
@@ -155,8 +153,7 @@ func (v *verifier) mark(ctx context.Context, b storedBlob, damaged bool) error {
 func (v *verifier) users(ctx context.Context, b storedBlob) (text string, err error) {
 	const most = 5
 	var users []string
-	var read sqldb.Batch
-	read.Query(func(row sqldb.Row) error {
+	if err := sqldb.Each(ctx, v.db, func(row sqldb.Row) error {
 		var repository, tag, manifest string
 		err := row.Scan(&repository, &tag, &manifest)
 		if tag != "" {
@@ -165,8 +162,7 @@ func (v *verifier) users(ctx context.Context, b storedBlob) (text string, err er
 			users = append(users, repository+"@"+manifest)
 		}
 		return err
-	}, blobUsers, b.id, most+1)
-	if err := v.db.Read(ctx, nil, &read); err != nil {
+	}, blobUsers, b.id, most+1); err != nil {
 		return "", fmt.Errorf("find who uses a blob: %w", err)
 	}
 	switch {

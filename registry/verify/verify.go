@@ -180,14 +180,12 @@ func (v *verifier) blobRows(ctx context.Context) error {
 }
 
 func (v *verifier) blobPage(ctx context.Context, after int64) (page []storedBlob, err error) {
-	var read sqldb.Batch
-	read.Query(func(row sqldb.Row) error {
+	err = sqldb.Each(ctx, v.db, func(row sqldb.Row) error {
 		var b storedBlob
 		err := row.Scan(&b.id, &b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked)
 		page = append(page, b)
 		return err
 	}, listBlobs, after, blobPage)
-	err = v.db.Read(ctx, nil, &read)
 	return page, err
 }
 

@@ -121,12 +121,3 @@ func eachEmpty(t *testing.T, test func(t *testing.T, db *sqldb.DB, database stri
 		})
 	}
 }
-
-func dump(t *testing.T, db *sqldb.DB) string {
-	t.Helper()
-	text, err := db.Dump(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
