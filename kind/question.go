@@ -30,6 +30,23 @@ type Call struct {
 // object and return it.
 type Answer func(ctx context.Context, obj runtime.Object, call Call) (runtime.Object, error)
 
+// Asked is the Answer to questions of one Go type: answer fills in the status of a copy, without
+// managed fields, because the question is not stored.
+func Asked[P metav1.Object](answer func(ctx context.Context, question P, call Call) error) Answer {
+	return func(ctx context.Context, obj runtime.Object, call Call) (runtime.Object, error) {
+		out := obj.DeepCopyObject()
+		question, ok := out.(P)
+		if !ok {
+			return nil, fmt.Errorf("no answer to a %T", obj)
+		}
+		question.SetManagedFields(nil)
+		if err := answer(ctx, question, call); err != nil {
+			return nil, err
+		}
+		return out, nil
+	}
+}
+
 // NewQuestion creates an ephemeral kind from a Go type of the scheme: a create is
 // answered, and nothing is stored. Like the review kinds of Kubernetes it is
 // cluster-scoped; its spec names the object, which may be namespaced.
@@ -52,15 +69,17 @@ func NewQuestion(scheme *runtime.Scheme, example runtime.Object, plural string, 
 		},
 		Encode: object.Encode,
 		Table:  rest.NewDefaultTableConvertor(schema.GroupResource{Group: gvk.Group, Resource: plural}),
-		Wire:   questionWire(scheme),
+		Wire:   NewWire(scheme, serializer.NewCodecFactory(scheme)),
 		Schema: described,
 	}}
 	return k
 }
 
-func questionWire(s *runtime.Scheme) *Wire {
+// NewWire returns the codecs of kinds whose scheme has all that they need. Field types are deduced
+// from each object.
+func NewWire(s *runtime.Scheme, codecs runtime.NegotiatedSerializer) *Wire {
 	return &Wire{
-		Serializer:      serializer.NewCodecFactory(s),
+		Serializer:      codecs,
 		ParameterCodec:  runtime.NewParameterCodec(s),
 		Creater:         s,
 		Convertor:       s,
@@ -71,13 +90,19 @@ func questionWire(s *runtime.Scheme) *Wire {
 	}
 }
 
-// NewTable converts an object or a list to a Table with one row per object. Rows carry
+// Table shows objects of one Go type in columns. It implements rest.TableConvertor.
+type Table[P runtime.Object] struct {
+	Columns []metav1.TableColumnDefinition
+	Cells   func(P) []any
+}
+
+// ConvertToTable converts an object or a list to a Table with one row per object. Rows carry
 // their object; the library's handler drops it or reduces it to metadata. options says
 // whether to include the column definitions.
-func NewTable(obj, options runtime.Object, columns []metav1.TableColumnDefinition, row func(runtime.Object) (metav1.TableRow, error)) (*metav1.Table, error) {
+func (s Table[P]) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
 	t := &metav1.Table{Rows: []metav1.TableRow{}}
 	if o, ok := options.(*metav1.TableOptions); !ok || o == nil || !o.NoHeaders {
-		t.ColumnDefinitions = columns
+		t.ColumnDefinitions = s.Columns
 	}
 	if list, err := meta.ListAccessor(obj); err == nil {
 		t.ResourceVersion, t.Continue, t.RemainingItemCount = list.GetResourceVersion(), list.GetContinue(), list.GetRemainingItemCount()
@@ -85,27 +110,15 @@ func NewTable(obj, options runtime.Object, columns []metav1.TableColumnDefinitio
 		t.ResourceVersion = one.GetResourceVersion()
 	}
 	add := func(item runtime.Object) error {
-		r, err := row(item)
-		if err != nil {
-			return err
+		p, ok := item.(P)
+		if !ok {
+			return fmt.Errorf("no table of a %T", item)
 		}
-		r.Object = runtime.RawExtension{Object: item}
-		t.Rows = append(t.Rows, r)
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: s.Cells(p), Object: runtime.RawExtension{Object: item}})
 		return nil
 	}
 	if !meta.IsListType(obj) {
 		return t, add(obj)
 	}
 	return t, meta.EachListItem(obj, add)
-}
-
-// Cells returns the row function of NewTable for objects of one Go type.
-func Cells[P any](cells func(P) []any) func(runtime.Object) (metav1.TableRow, error) {
-	return func(item runtime.Object) (metav1.TableRow, error) {
-		p, ok := item.(P)
-		if !ok {
-			return metav1.TableRow{}, fmt.Errorf("no table of a %T", item)
-		}
-		return metav1.TableRow{Cells: cells(p)}, nil
-	}
 }

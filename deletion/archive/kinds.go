@@ -1,10 +1,10 @@
 package archive
 
 import (
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -23,42 +24,31 @@ import (
 
 // Kinds are ArchivedObject, Cascade and Restore.
 func (a *Archive) Kinds() []*kind.Kind {
-	archived := &kind.Kind{
-		Group: v1.GroupVersion.Group, Name: "ArchivedObject", ListName: "ArchivedObjectList",
-		Plural: "archivedobjects", Singular: "archivedobject", Namespaced: true,
-		Storage: kind.StorageName(v1.GroupVersion.Group, "archivedobjects"),
-		Source:  source{a},
-	}
-	version := newVersion(archived, func() runtime.Object { return &v1.ArchivedObject{} })
-	version.NewList = func() runtime.Object { return &v1.ArchivedObjectList{} }
-	version.SelectableFields = slices.Clone(selectable)
-	version.Table = archivedTable{}
-	version.Schema = v1.Schema(v1.ArchivedObject{})
-
-	restore := &kind.Kind{
-		Group: v1.GroupVersion.Group, Name: "Restore", ListName: "RestoreList",
-		Plural: "restores", Singular: "restore",
-		Storage: kind.StorageName(v1.GroupVersion.Group, "restores"),
-		Answer:  a.answer, Source: requests{a},
-	}
-	kept := newVersion(restore, func() runtime.Object { return &v1.Restore{} })
-	kept.NewList = func() runtime.Object { return &v1.RestoreList{} }
-	kept.Table = restoreTable{}
-	kept.Schema = v1.Schema(v1.Restore{})
-	return []*kind.Kind{archived, a.cascadeKind(), restore}
+	archived := newKind("archivedobjects", &v1.ArchivedObject{}, &v1.ArchivedObjectList{}, archivedTable, source{a}, v1.Schema(v1.ArchivedObject{}))
+	archived.Namespaced = true
+	archived.Versions[0].SelectableFields = slices.Clone(selectable)
+	cascade := newKind("cascades", &v1.Cascade{}, &v1.CascadeList{}, cascadeTable, cascades{a}, v1.Schema(v1.Cascade{}))
+	cascade.Namespaced = true
+	restore := newKind("restores", &v1.Restore{}, &v1.RestoreList{}, restoreTable, requests{a}, v1.Schema(v1.Restore{}))
+	restore.Answer = a.answer
+	return []*kind.Kind{archived, cascade, restore}
 }
 
-func (a *Archive) cascadeKind() *kind.Kind {
+// newKind returns a kind with one version, which a Source reads.
+func newKind(plural string, example, list runtime.Object, table rest.TableConvertor, from kind.Source, described *spec.Schema) *kind.Kind {
+	gvk := v1.GroupVersion.WithKind(reflect.TypeOf(example).Elem().Name())
 	k := &kind.Kind{
-		Group: v1.GroupVersion.Group, Name: "Cascade", ListName: "CascadeList",
-		Plural: "cascades", Singular: "cascade", Namespaced: true,
-		Storage: kind.StorageName(v1.GroupVersion.Group, "cascades"),
-		Source:  cascades{a},
+		Group: gvk.Group, Name: gvk.Kind, ListName: gvk.Kind + "List", Plural: plural, Singular: strings.ToLower(gvk.Kind),
+		Storage: kind.StorageName(gvk.Group, plural), Source: from,
 	}
-	version := newVersion(k, func() runtime.Object { return &v1.Cascade{} })
-	version.NewList = func() runtime.Object { return &v1.CascadeList{} }
-	version.Table = cascadeTable{}
-	version.Schema = v1.Schema(v1.Cascade{})
+	k.Versions = []*kind.Version{{
+		Kind: k, GVK: gvk, New: example.DeepCopyObject, NewList: list.DeepCopyObject, Encode: object.Encode,
+		Decode: func(body []byte, resourceVersion string) (runtime.Object, error) {
+			obj := example.DeepCopyObject()
+			return obj, object.DecodeInto(body, resourceVersion, gvk, obj)
+		},
+		Wire: wire(), Table: table, Schema: described,
+	}}
 	return k
 }
 
@@ -74,21 +64,6 @@ func warn(status v1.RestoreStatus, say func(text string)) {
 	if status.Failed > 0 {
 		say(fmt.Sprintf("%d could not be restored: see status.results", status.Failed))
 	}
-}
-
-// newVersion adds the one version to a kind.
-func newVersion(k *kind.Kind, make func() runtime.Object) *kind.Version {
-	gvk := v1.GroupVersion.WithKind(k.Name)
-	v := &kind.Version{
-		Kind: k, GVK: gvk, New: make, Encode: object.Encode,
-		Decode: func(body []byte, resourceVersion string) (runtime.Object, error) {
-			obj := make()
-			return obj, object.DecodeInto(body, resourceVersion, gvk, obj)
-		},
-		Wire: wire(),
-	}
-	k.Versions = []*kind.Version{v}
-	return v
 }
 
 // scheme has the types of this package, and the types of a server's other answers.
@@ -118,23 +93,13 @@ var wire = sync.OnceValue(func() *kind.Wire {
 			text = append(text, info)
 		}
 	}
-	return &kind.Wire{
-		Serializer:          codecs,
-		StandardSerializers: text,
-		ParameterCodec:      runtime.NewParameterCodec(s),
-		Creater:             s,
-		Convertor:           s,
-		UnsafeConvertor:     runtime.UnsafeObjectConvertor(s),
-		Defaulter:           s,
-		Typer:               s,
-		TypeConverter:       managedfields.NewDeducedTypeConverter(),
-	}
+	w := kind.NewWire(s, codecs)
+	w.StandardSerializers = text
+	return w
 })
 
 // archivedTable is what `kubectl get archivedobjects` shows.
-type archivedTable struct{}
-
-var archivedColumns = []metav1.TableColumnDefinition{
+var archivedTable = kind.Table[*v1.ArchivedObject]{Columns: []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The uid that the object had."},
 	{Name: "Kind", Type: "string", Description: "The kind of the object."},
 	{Name: "Object", Type: "string", Description: "The name of the object."},
@@ -143,20 +108,13 @@ var archivedColumns = []metav1.TableColumnDefinition{
 	{Name: "Requested By", Type: "string", Description: "The client whose delete began the cascade."},
 	{Name: "Actor", Type: "string", Description: "The user that deleted it: the client, or a controller that continued the cascade."},
 	{Name: "Cascade", Type: "string", Description: "The id that all objects removed by one delete share."},
-}
-
-// ConvertToTable shows one archived object or a list.
-func (archivedTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return kind.NewTable(obj, options, archivedColumns, kind.Cells(func(o *v1.ArchivedObject) []any {
-		age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
-		return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, v1.Left(o.Spec.ExpiresAt), o.Spec.RequestedBy, o.Spec.Actor, o.Spec.Cascade}
-	}))
-}
+}, Cells: func(o *v1.ArchivedObject) []any {
+	age := duration.HumanDuration(time.Since(o.Spec.RemovedAt.Time))
+	return []any{o.Name, o.Spec.Kind, o.Spec.Name, age, v1.Left(o.Spec.ExpiresAt), o.Spec.RequestedBy, o.Spec.Actor, o.Spec.Cascade}
+}}
 
 // cascadeTable is what `kubectl get cascades` shows.
-type cascadeTable struct{}
-
-var cascadeColumns = []metav1.TableColumnDefinition{
+var cascadeTable = kind.Table[*v1.Cascade]{Columns: []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The id of the cascade."},
 	{Name: "Kind", Type: "string", Description: "The kind of the object that it began with."},
 	{Name: "Object", Type: "string", Description: "The name of that object."},
@@ -167,22 +125,15 @@ var cascadeColumns = []metav1.TableColumnDefinition{
 	{Name: "Bytes", Type: "integer", Description: "The size of the removed objects."},
 	{Name: "Expires", Type: "string", Description: "In what time it leaves the archive, whole."},
 	{Name: "Age", Type: "string", Description: "How long ago it began."},
-}
-
-// ConvertToTable shows one cascade or a list.
-func (cascadeTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return kind.NewTable(obj, options, cascadeColumns, kind.Cells(func(c *v1.Cascade) []any {
-		return []any{
-			c.Name, c.Spec.Root.Kind, c.Spec.Root.Name, c.Spec.RequestedBy, string(c.Status.State), c.Status.Removed, c.Status.Remaining, c.Status.Bytes,
-			v1.Left(c.Status.ExpiresAt), duration.HumanDuration(time.Since(c.Spec.StartedAt.Time)),
-		}
-	}))
-}
+}, Cells: func(c *v1.Cascade) []any {
+	return []any{
+		c.Name, c.Spec.Root.Kind, c.Spec.Root.Name, c.Spec.RequestedBy, string(c.Status.State), c.Status.Removed, c.Status.Remaining, c.Status.Bytes,
+		v1.Left(c.Status.ExpiresAt), duration.HumanDuration(time.Since(c.Spec.StartedAt.Time)),
+	}
+}}
 
 // restoreTable is what `kubectl get restores` shows.
-type restoreTable struct{}
-
-var restoreColumns = []metav1.TableColumnDefinition{
+var restoreTable = kind.Table[*v1.Restore]{Columns: []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the Restore."},
 	{Name: "Phase", Type: "string", Description: "Running, Waiting, Complete or Incomplete."},
 	{Name: "Created", Type: "integer", Description: "How many objects were created."},
@@ -190,15 +141,10 @@ var restoreColumns = []metav1.TableColumnDefinition{
 	{Name: "Failed", Type: "integer", Description: "How many could not be restored."},
 	{Name: "Waiting", Type: "integer", Description: "How many wait for what is being deleted."},
 	{Name: "Age", Type: "string", Description: "How long ago it was asked for."},
-}
-
-// ConvertToTable shows one Restore or a list.
-func (restoreTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return kind.NewTable(obj, options, restoreColumns, kind.Cells(func(r *v1.Restore) []any {
-		s := r.Status
-		return []any{r.Name, string(s.Phase), int64(s.Created), int64(s.Skipped), int64(s.Failed), int64(s.Waiting), duration.HumanDuration(time.Since(r.CreationTimestamp.Time))}
-	}))
-}
+}, Cells: func(r *v1.Restore) []any {
+	s := r.Status
+	return []any{r.Name, string(s.Phase), int64(s.Created), int64(s.Skipped), int64(s.Failed), int64(s.Waiting), duration.HumanDuration(time.Since(r.CreationTimestamp.Time))}
+}}
 
 // statusOf returns a function that sets the status that an object has now. The rules of a
 // create replace the status and do not change its parts, so it needs no copy.

@@ -2,7 +2,6 @@ package finalizer
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -10,7 +9,6 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -20,23 +18,13 @@ const maxReason = 600
 
 // Kinds returns the request's kind, for the kind registry.
 func (s *Service) Kinds() []*kind.Kind {
-	return []*kind.Kind{kind.NewQuestion(v1.Scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", v1.Schema(v1.FinalizerRemoval{}), s.answer)}
+	return []*kind.Kind{kind.NewQuestion(v1.Scheme(), &v1.FinalizerRemoval{}, "finalizerremovals", v1.Schema(v1.FinalizerRemoval{}), kind.Asked(s.answer))}
 }
 
-func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
-	r, ok := obj.(*v1.FinalizerRemoval)
-	if !ok {
-		return nil, fmt.Errorf("remove finalizer: got a %T", obj)
-	}
-	out := r.DeepCopy()
-	out.ManagedFields = nil // the request is not stored
-	out.Spec.DryRun = out.Spec.DryRun || call.DryRun
-	var err error
-	out.Status, err = s.RemoveFinalizer(ctx, out.Spec, call.Client)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+func (s *Service) answer(ctx context.Context, r *v1.FinalizerRemoval, call kind.Call) (err error) {
+	r.Spec.DryRun = r.Spec.DryRun || call.DryRun
+	r.Status, err = s.RemoveFinalizer(ctx, r.Spec, call.Client)
+	return err
 }
 
 func checkSpec(spec v1.FinalizerRemovalSpec) error {

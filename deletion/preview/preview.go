@@ -30,7 +30,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -300,25 +299,15 @@ func (s *Service) SetMaxCascade(limit int64) { s.maxCascade.Store(limit) }
 
 // Kind returns the kind of the question, for the kind registry.
 func (s *Service) Kind() *kind.Kind {
-	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.Schema(v1.DeletionPreview{}), s.answer)
+	return kind.NewQuestion(v1.Scheme(), &v1.DeletionPreview{}, "deletionpreviews", v1.Schema(v1.DeletionPreview{}), kind.Asked(s.answer))
 }
 
-func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
-	p, ok := obj.(*v1.DeletionPreview)
-	if !ok {
-		return nil, fmt.Errorf("preview: got a %T", obj)
-	}
-	out := p.DeepCopy()
-	out.ManagedFields = nil // the request is not stored
-	var err error
-	out.Status, err = s.Preview(ctx, call.Client, p.Spec)
+func (s *Service) answer(ctx context.Context, p *v1.DeletionPreview, call kind.Call) (err error) {
+	p.Status, err = s.Preview(ctx, call.Client, p.Spec)
 	if object.Is(err, object.NotFound) {
-		return nil, s.missing(p.Spec.Object)
+		return s.missing(p.Spec.Object)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return err
 }
 
 // missing returns the NotFound of the object in the question. Without it, clients

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -297,20 +296,8 @@ func New(st *store.Store, kinds *kind.Registry, previews *preview.Service, o Opt
 
 // Kind returns the kind of the question, for the kind registry.
 func (s *Service) Kind() *kind.Kind {
-	return kind.NewQuestion(v1.Scheme(), &v1.DeletionReport{}, "deletionreports", v1.Schema(v1.DeletionReport{}), s.answer)
-}
-
-func (s *Service) answer(ctx context.Context, obj runtime.Object, call kind.Call) (runtime.Object, error) {
-	r, ok := obj.(*v1.DeletionReport)
-	if !ok {
-		return nil, fmt.Errorf("report: got a %T", obj)
-	}
-	out := r.DeepCopy()
-	out.ManagedFields = nil
-	var err error
-	out.Status, err = s.Report(ctx, call.Client, r.Spec)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
+	return kind.NewQuestion(v1.Scheme(), &v1.DeletionReport{}, "deletionreports", v1.Schema(v1.DeletionReport{}), kind.Asked(func(ctx context.Context, r *v1.DeletionReport, call kind.Call) (err error) {
+		r.Status, err = s.Report(ctx, call.Client, r.Spec)
+		return err
+	}))
 }

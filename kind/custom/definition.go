@@ -1,7 +1,6 @@
 package custom
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ func Definition() *kind.Kind {
 		Status:            definitionStatusStrategy{},
 		ResetFields:       resetFields(gvk, "status"),
 		StatusResetFields: resetFields(gvk, "spec"),
-		Table:             definitionTable{},
+		Table:             kind.Table[*apiextensionsv1.CustomResourceDefinition]{Columns: definitionColumns(), Cells: definitionCells},
 		Wire:              definitionWire(),
 	}}
 	return k
@@ -86,19 +85,11 @@ var definitionScheme = sync.OnceValue(func() *runtime.Scheme {
 
 var definitionWire = sync.OnceValue(func() *kind.Wire {
 	s := definitionScheme()
-	return &kind.Wire{
-		Serializer: codec.NewCodecFactory(s,
-			codec.WithStreamingCollectionEncodingToJSON(), codec.WithStreamingCollectionEncodingToProtobuf()),
-		ParameterCodec:  runtime.NewParameterCodec(s),
-		Creater:         s,
-		Convertor:       s,
-		UnsafeConvertor: runtime.UnsafeObjectConvertor(s),
-		Defaulter:       s,
-		Typer:           s,
-		TypeConverter: newLazyTypes(func() (map[string]*spec.Schema, error) {
-			return generated(s, apiextensionsv1.CustomResourceDefinition{}.OpenAPIModelName())
-		}),
-	}
+	w := kind.NewWire(s, codec.NewCodecFactory(s, codec.WithStreamingCollectionEncodingToJSON(), codec.WithStreamingCollectionEncodingToProtobuf()))
+	w.TypeConverter = newLazyTypes(func() (map[string]*spec.Schema, error) {
+		return generated(s, apiextensionsv1.CustomResourceDefinition{}.OpenAPIModelName())
+	})
+	return w
 })
 
 // statusManager is the field manager of the status that this server writes.
@@ -124,14 +115,7 @@ var statusOwners = sync.OnceValues(func() (*managedfields.FieldManager, error) {
 		gvk, gvk.GroupVersion(), "status", fieldpath.NewExcludeFilterSetMap(resetFields(gvk, "spec")))
 })
 
-// definitionTable shows definitions with the columns of Kubernetes 1.37.
-type definitionTable struct{}
-
-// ConvertToTable implements rest.TableConvertor.
-func (definitionTable) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return kind.NewTable(obj, options, definitionColumns(), kind.Cells(definitionCells))
-}
-
+// definitionColumns are those of Kubernetes 1.37.
 func definitionColumns() []metav1.TableColumnDefinition {
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	return []metav1.TableColumnDefinition{

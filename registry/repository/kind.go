@@ -36,7 +36,7 @@ func newKind() (*kind.Kind, error) {
 	k.Content = content
 	v := k.Versions[0]
 	v.Strategy = rules{v.Strategy}
-	v.Table = table{}
+	v.Table = table
 	return k, nil
 }
 
@@ -167,9 +167,7 @@ func pathOf(u *unstructured.Unstructured) string {
 }
 
 // table is what `kubectl get repositories` shows.
-type table struct{}
-
-var columns = []metav1.TableColumnDefinition{
+var table = kind.Table[*unstructured.Unstructured]{Cells: cells, Columns: []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name in the API."},
 	{Name: "Size", Type: "string", Description: "The bytes of all its blobs."},
 	{Name: "Tags", Type: "integer", Description: "How many tags it has."},
@@ -178,12 +176,7 @@ var columns = []metav1.TableColumnDefinition{
 	{Name: "Age", Type: "string", Description: "Time since its creation."},
 	{Name: "Manifests", Type: "integer", Priority: 1, Description: "How many manifests it has."},
 	{Name: "Path", Type: "string", Priority: 1, Description: "The path for clients of the registry."},
-}
-
-// ConvertToTable shows one repository or a list.
-func (table) ConvertToTable(_ context.Context, obj, options runtime.Object) (*metav1.Table, error) {
-	return kind.NewTable(obj, options, columns, kind.Cells(cells))
-}
+}}
 
 func cells(u *unstructured.Unstructured) []any {
 	push := "<never>"

@@ -96,7 +96,7 @@ func TestTable(t *testing.T) {
 			"lastPush": time.Now().Add(-5 * time.Minute).UTC().Format(time.RFC3339)},
 	}}
 	list := &unstructured.UnstructuredList{Items: []unstructured.Unstructured{*u, {Object: map[string]any{"metadata": map[string]any{"name": "empty"}}}}}
-	got, err := table{}.ConvertToTable(t.Context(), list, &metav1.TableOptions{})
+	got, err := table.ConvertToTable(t.Context(), list, &metav1.TableOptions{})
 	if err != nil || len(got.Rows) != 2 || len(got.Rows[0].Cells) != len(got.ColumnDefinitions) {
 		t.Fatalf("%+v, %v", got, err)
 	}
