@@ -54,6 +54,9 @@ package broker
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -105,17 +108,20 @@ type DeregistrationError struct {
 func (e *DeregistrationError) Error() string { return string(e.Step) + ": " + e.Err.Error() }
 func (e *DeregistrationError) Unwrap() error { return e.Err }
 
-// Errors of wiring: a program with a missing part does not start. They are not
-// part of the domain's set.
-var (
-	ErrServiceRepositoryRequired  = errors.New("broker service: a Repository is required")
-	ErrServiceBlueprintsRequired  = errors.New("broker service: a BlueprintCatalog is required")
-	ErrServiceCredentialsRequired = errors.New("broker service: a CredentialDirectory is required")
-	ErrServiceNamespacesRequired  = errors.New("broker service: a NamespaceGate is required")
-	ErrServiceTokensRequired      = errors.New("broker service: a TokenIssuer is required")
-	ErrServiceEmitterRequired     = errors.New("broker service: an Emitter is required")
-	ErrServiceTokenTTL            = errors.New("broker service: the token's lifetime must be from 5 minutes to 24 hours")
-)
+// ErrServiceTokenTTL is an error of wiring, as those of Incomplete: a program that has one does not start. They
+// are not part of the domain's set.
+var ErrServiceTokenTTL = errors.New("broker service: the token's lifetime must be from 5 minutes to 24 hours")
+
+// Incomplete returns an error that names the parts which a program lacks; nil if it has all.
+func Incomplete(program string, lacks map[string]bool) error {
+	var errs []error
+	for _, part := range slices.Sorted(maps.Keys(lacks)) {
+		if lacks[part] {
+			errs = append(errs, fmt.Errorf("%s: %s required", program, part))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // FieldError says which field of a request is refused, why, and by which of the
 // domain's errors.

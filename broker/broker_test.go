@@ -71,20 +71,21 @@ func TestNewServiceNeedsItsPorts(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*broker.Config)
-		want   error
+		want   string
 	}{
-		"repository":  {func(c *broker.Config) { c.Repository = nil }, broker.ErrServiceRepositoryRequired},
-		"blueprints":  {func(c *broker.Config) { c.Blueprints = nil }, broker.ErrServiceBlueprintsRequired},
-		"credentials": {func(c *broker.Config) { c.Credentials = nil }, broker.ErrServiceCredentialsRequired},
-		"namespaces":  {func(c *broker.Config) { c.Namespaces = nil }, broker.ErrServiceNamespacesRequired},
-		"tokens":      {func(c *broker.Config) { c.Tokens = nil }, broker.ErrServiceTokensRequired},
-		"emitter":     {func(c *broker.Config) { c.Emitter = nil }, broker.ErrServiceEmitterRequired},
-		"a short TTL": {func(c *broker.Config) { c.TokenTTL = time.Minute }, broker.ErrServiceTokenTTL},
-		"a long TTL":  {func(c *broker.Config) { c.TokenTTL = 25 * time.Hour }, broker.ErrServiceTokenTTL},
+		"repository":  {func(c *broker.Config) { c.Repository = nil }, "broker service: a Repository is required"},
+		"blueprints":  {func(c *broker.Config) { c.Blueprints = nil }, "broker service: a BlueprintCatalog is required"},
+		"credentials": {func(c *broker.Config) { c.Credentials = nil }, "broker service: a CredentialDirectory is required"},
+		"namespaces":  {func(c *broker.Config) { c.Namespaces = nil }, "broker service: a NamespaceGate is required"},
+		"tokens":      {func(c *broker.Config) { c.Tokens = nil }, "broker service: a TokenIssuer is required"},
+		"emitter":     {func(c *broker.Config) { c.Emitter = nil }, "broker service: an Emitter is required"},
+		"two":         {func(c *broker.Config) { c.Emitter, c.Tokens = nil, nil }, "broker service: a TokenIssuer is required\nbroker service: an Emitter is required"},
+		"a short TTL": {func(c *broker.Config) { c.TokenTTL = time.Minute }, broker.ErrServiceTokenTTL.Error() + ": it is 1m0s"},
+		"a long TTL":  {func(c *broker.Config) { c.TokenTTL = 25 * time.Hour }, broker.ErrServiceTokenTTL.Error() + ": it is 25h0m0s"},
 	} {
 		c := newHarness(t).config
 		test.change(&c)
-		if s, err := broker.NewService(c); !errors.Is(err, test.want) || s != nil {
+		if s, err := broker.NewService(c); err == nil || err.Error() != test.want || s != nil {
 			t.Errorf("%s: got %v, %v", name, s, err)
 		}
 	}

@@ -39,19 +39,12 @@ type Service struct{ config Config }
 
 // NewService makes a service. It does no I/O.
 func NewService(c Config) (*Service, error) {
-	switch {
-	case c.Repository == nil:
-		return nil, ErrServiceRepositoryRequired
-	case c.Blueprints == nil:
-		return nil, ErrServiceBlueprintsRequired
-	case c.Credentials == nil:
-		return nil, ErrServiceCredentialsRequired
-	case c.Namespaces == nil:
-		return nil, ErrServiceNamespacesRequired
-	case c.Tokens == nil:
-		return nil, ErrServiceTokensRequired
-	case c.Emitter == nil:
-		return nil, ErrServiceEmitterRequired
+	err := Incomplete("broker service", map[string]bool{
+		"a Repository is": c.Repository == nil, "a BlueprintCatalog is": c.Blueprints == nil, "a CredentialDirectory is": c.Credentials == nil,
+		"a NamespaceGate is": c.Namespaces == nil, "a TokenIssuer is": c.Tokens == nil, "an Emitter is": c.Emitter == nil,
+	})
+	if err != nil {
+		return nil, err
 	}
 	c.TokenTTL = cmp.Or(c.TokenTTL, defaultTokenTTL)
 	if c.TokenTTL < minTokenTTL || c.TokenTTL > maxTokenTTL {

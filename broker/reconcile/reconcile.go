@@ -25,18 +25,6 @@ import (
 	"github.com/exeunt/exeunt/review"
 )
 
-// Errors of wiring: a program with a missing part does not start.
-var (
-	ErrReconcilerServiceRequired         = errors.New("reconciler: a Service is required")
-	ErrReconcilerRoundsRequired          = errors.New("reconciler: Rounds are required")
-	ErrReconcilerDeclarationsRequired    = errors.New("reconciler: Declarations are required")
-	ErrReconcilerBlueprintsRequired      = errors.New("reconciler: a BlueprintCatalog is required")
-	ErrReconcilerNamespacesRequired      = errors.New("reconciler: a NamespaceGate is required")
-	ErrReconcilerTokensRequired          = errors.New("reconciler: a TokenIssuer is required")
-	ErrReconcilerNodeDeregistrarRequired = errors.New("reconciler: a NodeDeregistrar is required")
-	ErrReconcilerSubstrateRequired       = errors.New("reconciler: a Substrate is required")
-)
-
 // Declarations stores the declarations and shows their status.
 type Declarations interface {
 	// Find reads a declaration, and reports whether it exists.
@@ -117,23 +105,13 @@ type Reconciler struct{ Config }
 
 // NewReconciler checks the wiring. It does no I/O.
 func NewReconciler(c Config) (*Reconciler, error) {
-	switch {
-	case c.Service == nil:
-		return nil, ErrReconcilerServiceRequired
-	case c.Rounds == nil:
-		return nil, ErrReconcilerRoundsRequired
-	case c.Declarations == nil:
-		return nil, ErrReconcilerDeclarationsRequired
-	case c.Blueprints == nil:
-		return nil, ErrReconcilerBlueprintsRequired
-	case c.Namespaces == nil:
-		return nil, ErrReconcilerNamespacesRequired
-	case c.Tokens == nil:
-		return nil, ErrReconcilerTokensRequired
-	case c.Nodes == nil:
-		return nil, ErrReconcilerNodeDeregistrarRequired
-	case c.Substrate == nil:
-		return nil, ErrReconcilerSubstrateRequired
+	err := broker.Incomplete("reconciler", map[string]bool{
+		"a Service is": c.Service == nil, "Rounds are": c.Rounds == nil, "Declarations are": c.Declarations == nil,
+		"a BlueprintCatalog is": c.Blueprints == nil, "a NamespaceGate is": c.Namespaces == nil, "a TokenIssuer is": c.Tokens == nil,
+		"a NodeDeregistrar is": c.Nodes == nil, "a Substrate is": c.Substrate == nil,
+	})
+	if err != nil {
+		return nil, err
 	}
 	c.Lease = cmp.Or(c.Lease, Queue.Lease)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

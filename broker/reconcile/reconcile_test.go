@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -452,19 +451,19 @@ func TestOneRoundAtATime(t *testing.T) {
 // TestWiring: New names each missing dependency.
 func TestWiring(t *testing.T) {
 	w := newWorld(t, nil)
-	for want, change := range map[error]func(*reconcile.Config){
-		reconcile.ErrReconcilerServiceRequired:         func(c *reconcile.Config) { c.Service = nil },
-		reconcile.ErrReconcilerRoundsRequired:          func(c *reconcile.Config) { c.Rounds = nil },
-		reconcile.ErrReconcilerDeclarationsRequired:    func(c *reconcile.Config) { c.Declarations = nil },
-		reconcile.ErrReconcilerBlueprintsRequired:      func(c *reconcile.Config) { c.Blueprints = nil },
-		reconcile.ErrReconcilerNamespacesRequired:      func(c *reconcile.Config) { c.Namespaces = nil },
-		reconcile.ErrReconcilerTokensRequired:          func(c *reconcile.Config) { c.Tokens = nil },
-		reconcile.ErrReconcilerNodeDeregistrarRequired: func(c *reconcile.Config) { c.Nodes = nil },
-		reconcile.ErrReconcilerSubstrateRequired:       func(c *reconcile.Config) { c.Substrate = nil },
+	for want, change := range map[string]func(*reconcile.Config){
+		"a Service is":          func(c *reconcile.Config) { c.Service = nil },
+		"Rounds are":            func(c *reconcile.Config) { c.Rounds = nil },
+		"Declarations are":      func(c *reconcile.Config) { c.Declarations = nil },
+		"a BlueprintCatalog is": func(c *reconcile.Config) { c.Blueprints = nil },
+		"a NamespaceGate is":    func(c *reconcile.Config) { c.Namespaces = nil },
+		"a TokenIssuer is":      func(c *reconcile.Config) { c.Tokens = nil },
+		"a NodeDeregistrar is":  func(c *reconcile.Config) { c.Nodes = nil },
+		"a Substrate is":        func(c *reconcile.Config) { c.Substrate = nil },
 	} {
 		c := w.config()
 		change(&c)
-		if _, err := reconcile.NewReconciler(c); !errors.Is(err, want) {
+		if _, err := reconcile.NewReconciler(c); err == nil || err.Error() != "reconciler: "+want+" required" {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	}
