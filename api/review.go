@@ -3,7 +3,10 @@ package api
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"time"
 
+	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -19,7 +24,10 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 	"k8s.io/apiserver/pkg/warning"
 
+	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/object"
 )
 
 // review answers the kinds that are questions ("who am I", "may I"). Nothing is
@@ -149,4 +157,144 @@ func (a *API) reviewRules(ctx context.Context, client user.Info, namespace strin
 // subject returns the user that a review asks about.
 func subject(spec authorizationv1.SubjectAccessReviewSpec) user.Info {
 	return kind.UserOf(spec.User, spec.UID, spec.Groups, spec.Extra)
+}
+
+var tokenKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+
+func isServiceAccount(v *kind.Version) bool {
+	return v.Kind.Group == "" && v.Kind.Name == "ServiceAccount"
+}
+
+func isSigningRequest(v *kind.Version) bool { return v.Kind.Storage == builtin.SigningRequests }
+
+// addToken serves serviceaccounts/token: kubectl create token.
+func (a *API) addToken(e *endpoint, v *kind.Version) error {
+	return a.addNamedCreate(e, v, "token", tokenKind, &tokens{e.main})
+}
+
+// tokens issues tokens of ServiceAccounts. Nothing is stored.
+type tokens struct{ main *resource }
+
+var _ rest.NamedCreater = (*tokens)(nil)
+
+func (t *tokens) New() runtime.Object { return &authenticationv1.TokenRequest{} }
+
+func (t *tokens) Destroy() {}
+
+// Create answers with a token for the ServiceAccount of this name.
+func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	if err := admitted(ctx, obj, validate); err != nil {
+		return nil, err
+	}
+	q, ok := obj.(*authenticationv1.TokenRequest)
+	if !ok {
+		return nil, t.main.internalError(fmt.Errorf("got a %T", obj))
+	}
+	account, err := t.main.Get(ctx, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	sa := account.(*corev1.ServiceAccount)
+	if err := checkTokenRequest(q, sa.Name); err != nil {
+		return nil, err
+	}
+	life := serviceaccount.DefaultLife
+	if q.Spec.ExpirationSeconds != nil && *q.Spec.ExpirationSeconds != 0 {
+		life = time.Duration(*q.Spec.ExpirationSeconds) * time.Second
+	}
+	authority := t.main.api.access.ServiceAccounts()
+	if authority == nil {
+		return nil, apierrors.NewServiceUnavailable("this server issues no tokens")
+	}
+	if len(q.Spec.Audiences) == 0 {
+		q.Spec.Audiences = []string{authority.Issuer}
+	}
+	bound, err := t.bound(ctx, sa, q.Spec.BoundObjectRef)
+	if err != nil {
+		return nil, err
+	}
+	token, expires, err := authority.Issue(sa.Namespace, serviceaccount.Bound{Name: sa.Name, UID: sa.UID}, q.Spec.Audiences, life, bound)
+	if err != nil {
+		return nil, t.main.internalError(err)
+	}
+	if dryrun.IsDryRun(options.DryRun) {
+		token = ""
+	}
+	seconds := int64(life / time.Second)
+	q.Name, q.Namespace, q.CreationTimestamp = sa.Name, sa.Namespace, metav1.NewTime(t.main.api.now())
+	q.UID = types.UID(uuid.NewString())
+	q.Spec.ExpirationSeconds = &seconds
+	q.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
+	return q, nil
+}
+
+func checkTokenRequest(q *authenticationv1.TokenRequest, name string) error {
+	var errs field.ErrorList
+	spec := field.NewPath("spec")
+	if s := q.Spec.ExpirationSeconds; s != nil && *s != 0 && time.Duration(*s)*time.Second < serviceaccount.MinLife {
+		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), *s, "may not specify a duration less than 10 minutes"))
+	} else if s != nil && *s > 1<<32 {
+		errs = append(errs, field.Invalid(spec.Child("expirationSeconds"), *s, "may not specify a duration larger than 2^32 seconds"))
+	}
+	for i, audience := range q.Spec.Audiences {
+		if audience == "" {
+			errs = append(errs, field.Required(spec.Child("audiences").Index(i), ""))
+		}
+	}
+	if q.Name != "" && q.Name != name {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), q.Name, "must be the name of the ServiceAccount"))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(tokenKind.GroupKind(), q.Name, errs)
+	}
+	return nil
+}
+
+// bound finds the object that the token shall die with. It must exist, with the uid that
+// the request names.
+func (t *tokens) bound(ctx context.Context, sa *corev1.ServiceAccount, to *authenticationv1.BoundObjectReference) (*serviceaccount.Bound, error) {
+	if to == nil {
+		return nil, nil
+	}
+	key := object.Key{Namespace: sa.Namespace, Name: to.Name}
+	switch gvk := schema.FromAPIVersionAndKind(to.APIVersion, to.Kind); gvk {
+	case corev1.SchemeGroupVersion.WithKind("Pod"):
+		key.Kind = object.Pods
+	case corev1.SchemeGroupVersion.WithKind("Secret"):
+		key.Kind = object.Secrets
+	case corev1.SchemeGroupVersion.WithKind("Node"):
+		key.Kind, key.Namespace = "nodes", ""
+	default:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to object of type %s", sa.Name, gvk))
+	}
+	gr := schema.GroupResource{Resource: key.Kind}
+	o, err := t.main.api.store.Get(ctx, key)
+	if object.Is(err, object.NotFound) {
+		return nil, apierrors.NewNotFound(gr, to.Name)
+	}
+	if err != nil {
+		return nil, t.main.internalError(err)
+	}
+	if to.UID != "" && to.UID != o.UID {
+		return nil, apierrors.NewConflict(gr, to.Name, fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", to.UID))
+	}
+	if key.Kind == object.Pods {
+		pod := &corev1.Pod{}
+		if err := object.DecodeInto(o.Body, o.ResourceVersion(), corev1.SchemeGroupVersion.WithKind("Pod"), pod); err != nil {
+			return nil, t.main.internalError(err)
+		}
+		if pod.Spec.ServiceAccountName != sa.Name {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", sa.Name))
+		}
+	}
+	return &serviceaccount.Bound{Kind: to.Kind, Name: to.Name, UID: o.UID}, nil
+}
+
+// serveIssuer serves what other servers need to verify tokens.
+func (a *API) serveIssuer(w http.ResponseWriter, req *http.Request) {
+	if authority := a.access.ServiceAccounts(); authority != nil {
+		authority.ServeHTTP(w, req)
+		return
+	}
+	http.Error(w, "this server issues no tokens", http.StatusNotFound)
 }

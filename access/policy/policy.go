@@ -15,10 +15,15 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 	"sigs.k8s.io/yaml"
 
@@ -138,3 +143,158 @@ func (a *Aggregator) runOnce(ctx context.Context, index *rbac.Index) (retry bool
 	}
 	return retry
 }
+
+var (
+	clusterRoles        = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	clusterRoleBindings = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
+	roles               = rbacv1.SchemeGroupVersion.WithResource("roles")
+	roleBindings        = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
+)
+
+// writes is how many objects are written at once: the store puts them into one commit.
+const writes = 64
+
+// Reconcile creates the default roles and bindings that are missing, and adds what
+// others lack. It removes nothing that an administrator added. The library decides
+// what to do; current are the stored objects.
+//
+// Replicas that start at once write the same: the second gets AlreadyExists or
+// Conflict, which is not an error.
+func Reconcile(ctx context.Context, w objects.Writer, current rbac.Objects, log *slog.Logger) error {
+	r := reconciler{w: w, log: log}
+	r.group, r.ctx = errgroup.WithContext(ctx)
+	r.group.SetLimit(writes)
+	d := Default()
+	for _, role := range d.ClusterRoles {
+		stored := current.ClusterRoles[role.Name]
+		r.rule(clusterRoles, reconciliation.ClusterRoleRuleOwner{ClusterRole: role}, existing(stored, func() reconciliation.RuleOwner {
+			return reconciliation.ClusterRoleRuleOwner{ClusterRole: stored}
+		}))
+	}
+	for key, role := range d.Roles {
+		stored := current.Roles[key]
+		r.rule(roles, reconciliation.RoleRuleOwner{Role: role}, existing(stored, func() reconciliation.RuleOwner {
+			return reconciliation.RoleRuleOwner{Role: stored}
+		}))
+	}
+	for _, b := range d.ClusterRoleBindings {
+		stored := current.ClusterRoleBindings[b.Name]
+		r.binding(clusterRoleBindings, reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: b}, existing(stored, func() reconciliation.RoleBinding {
+			return reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: stored}
+		}))
+	}
+	for key, b := range d.RoleBindings {
+		stored := current.RoleBindings[key]
+		r.binding(roleBindings, reconciliation.RoleBindingAdapter{RoleBinding: b}, existing(stored, func() reconciliation.RoleBinding {
+			return reconciliation.RoleBindingAdapter{RoleBinding: stored}
+		}))
+	}
+	return r.group.Wait()
+}
+
+// existing is the Get that the library calls: the stored object, or NotFound.
+func existing[T any, O any](stored *T, wrap func() O) func() (O, error) {
+	return func() (none O, err error) {
+		if stored == nil {
+			return none, apierrors.NewNotFound(schema.GroupResource{}, "")
+		}
+		return wrap(), nil
+	}
+}
+
+type reconciler struct {
+	w     objects.Writer
+	log   *slog.Logger
+	group *errgroup.Group
+	ctx   context.Context // of Reconcile; a reconciler does not outlive it
+}
+
+func (r *reconciler) rule(gvr schema.GroupVersionResource, want reconciliation.RuleOwner, get func() (reconciliation.RuleOwner, error)) {
+	options := reconciliation.ReconcileRoleOptions{Role: want, Client: ruleReader{get}}
+	result, err := options.Run()
+	if err != nil || result.Protected {
+		r.fail(gvr, want.GetName(), err)
+		return
+	}
+	r.write(gvr, result.Operation, result.Role.GetObject(), func() (runtime.Object, error) {
+		old, err := get()
+		return old.GetObject(), err
+	})
+}
+
+func (r *reconciler) binding(gvr schema.GroupVersionResource, want reconciliation.RoleBinding, get func() (reconciliation.RoleBinding, error)) {
+	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: want, Client: bindingReader{get}}
+	result, err := options.Run()
+	if err != nil || result.Protected {
+		r.fail(gvr, want.GetName(), err)
+		return
+	}
+	r.write(gvr, result.Operation, result.RoleBinding.GetObject(), func() (runtime.Object, error) {
+		old, err := get()
+		return old.GetObject(), err
+	})
+}
+
+func (r *reconciler) fail(gvr schema.GroupVersionResource, name string, err error) {
+	if err != nil {
+		r.group.Go(func() error { return fmt.Errorf("reconcile %s %s: %w", gvr.Resource, name, err) })
+	}
+}
+
+// write performs what the library decided. A binding to another role under a default
+// name stays: a binding's role cannot be changed, and a person may have made it on purpose.
+func (r *reconciler) write(gvr schema.GroupVersionResource, what reconciliation.ReconcileOperation, obj runtime.Object, old func() (runtime.Object, error)) {
+	if what == reconciliation.ReconcileNone {
+		return
+	}
+	r.group.Go(func() error {
+		var err error
+		switch what {
+		case reconciliation.ReconcileCreate:
+			err = r.w.Create(r.ctx, gvr, obj.DeepCopyObject())
+		case reconciliation.ReconcileUpdate:
+			var was runtime.Object
+			if was, err = old(); err == nil {
+				err = r.w.Update(r.ctx, gvr, obj.DeepCopyObject(), was)
+			}
+		default:
+			r.log.Warn("a default binding refers to another role and is left as it is", "resource", gvr.Resource, "object", fmt.Sprint(obj))
+		}
+		if object.Is(err, object.AlreadyExists) || object.Is(err, object.Conflict) || object.Is(err, object.NotFound) || object.Is(err, object.BeingDeleted) {
+			return nil // another replica was first
+		}
+		if err != nil {
+			return fmt.Errorf("write default %s: %w", gvr.Resource, err)
+		}
+		return nil
+	})
+}
+
+// ruleReader and bindingReader let the library read. It runs dry, so it does not
+// write.
+type ruleReader struct {
+	get func() (reconciliation.RuleOwner, error)
+}
+
+func (r ruleReader) Get(string, string) (reconciliation.RuleOwner, error) { return r.get() }
+func (ruleReader) Create(reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
+	return nil, errDry
+}
+func (ruleReader) Update(reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
+	return nil, errDry
+}
+
+type bindingReader struct {
+	get func() (reconciliation.RoleBinding, error)
+}
+
+func (r bindingReader) Get(string, string) (reconciliation.RoleBinding, error) { return r.get() }
+func (bindingReader) Delete(string, string, types.UID) error                   { return errDry }
+func (bindingReader) Create(reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
+	return nil, errDry
+}
+func (bindingReader) Update(reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
+	return nil, errDry
+}
+
+var errDry = fmt.Errorf("a dry run does not write")

@@ -4,8 +4,8 @@
 // A bootstrap token lets one node into one project, once (token.go).
 // Enrolment consumes the token and registers the node in one transaction
 // (enrol.go; the decision is pure). From then on the node
-// authenticates with its own credential: it sends heartbeats (node.go) and
-// polls its peers (peers.go).
+// authenticates with its own credential: it sends heartbeats and polls its
+// peers (node.go).
 //
 // A registered node is two things that are written together: a row of
 // mesh_nodes, with its credential and its last heartbeat, and a stored object,

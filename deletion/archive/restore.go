@@ -5,12 +5,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/event"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	cascade "github.com/exeunt/exeunt/store/cascades"
@@ -209,4 +215,116 @@ func newCandidate(r *row) *candidate {
 		c.demand = demand(c, &m)
 	}
 	return c
+}
+
+// evicted records that cascades of a namespace leave the archive before their time: one Event for each
+// transaction that evicts, about the root of the oldest one.
+func (a *Archive) evicted(ctx context.Context, tx *store.Tx, e store.Eviction) error {
+	oldest, err := cascade.Read(ctx, tx, e.Cascades[0])
+	if err != nil || oldest == nil {
+		return err
+	}
+	what := "its cascade"
+	if more := len(e.Cascades) - 1; more > 0 {
+		what = fmt.Sprintf("its cascade and %d more", more)
+	}
+	return event.Recorder{Kinds: a.kinds}.Record(ctx, tx, tx.Now, event.Event{
+		About: oldest.Root, Type: corev1.EventTypeWarning, Reason: "ArchiveEvicted", Source: "exeunt", Topic: oldest.ID, Elsewhere: true,
+		Message: fmt.Sprintf("%s left the archive before the time and cannot be restored: %d objects with %d bytes. Deletions with roots in this namespace use more than its share of the archive",
+			what, e.Objects, e.Bytes),
+	})
+}
+
+// A restored object keeps its uid: what refers to it elsewhere refers to it again, and a
+// repeated restore, also after a crash, recognizes what it created. docs/spec/archive.md says why
+// that is safe for the collector.
+
+// identitySpace is the UUID namespace of the uids of objects that come back as new ones.
+var identitySpace = uuid.MustParse("6d1c1a52-6b6f-4a63-9a3f-0b8a5f6a3c11")
+
+// identity returns the uid of the object that is restored from an archive row. For a kind
+// whose restored objects are new ones it depends on the row only.
+func identity(c *candidate, reborn bool) types.UID {
+	if !reborn {
+		return c.uid
+	}
+	return types.UID(uuid.NewSHA1(identitySpace, []byte(string(c.uid)+"/"+strconv.FormatInt(c.id, 10))).String())
+}
+
+// exists reports whether the owner of a reference exists and can own objects in the
+// namespace, or would exist after this dry run.
+func (r *restoration) exists(ctx context.Context, o metav1.OwnerReference, namespace string) (bool, error) {
+	r.mu.Lock()
+	key, here := r.now[o.UID]
+	r.mu.Unlock()
+	if here && r.names.refers(o, key, namespace) {
+		return true, nil
+	}
+	heads, err := r.store.Reader().Heads(ctx, []types.UID{o.UID})
+	if err != nil {
+		return false, fmt.Errorf("look for owner %s: %w", o.UID, err)
+	}
+	h, found := heads[o.UID]
+	return found && owns(h) && r.names.refers(o, h.Key, namespace), nil
+}
+
+// owns reports whether an object can own others: it is not DELETING, or the guard
+// holds its deletion.
+func owns(h store.Head) bool { return h.Deletion == 0 || h.Held() }
+
+// withoutDefaults leaves out the ServiceAccount "default" of a namespace that is restored
+// too, if no client has changed it: the server creates an equal one with the namespace. A
+// restore of both would be a race between the two.
+func withoutDefaults(all []*candidate) []*candidate {
+	namespaces := map[string]bool{}
+	for _, c := range all {
+		if c.key.Kind == object.Namespaces {
+			namespaces[c.key.Name] = true
+		}
+	}
+	return slices.DeleteFunc(all, func(c *candidate) bool { return c.isDefault && namespaces[c.key.Namespace] })
+}
+
+// isDefault reports whether an object is as the server creates it in every namespace.
+func isDefault(key object.Key, body []byte) bool {
+	if !isDefaultAccount(key) {
+		return false
+	}
+	for _, changed := range []string{"secrets", "imagePullSecrets", "automountServiceAccountToken", "metadata.labels", "metadata.annotations", "metadata.ownerReferences", "metadata.finalizers"} {
+		if gjson.GetBytes(body, changed).Exists() {
+			return false
+		}
+	}
+	return len(body) > 0
+}
+
+func isDefaultAccount(key object.Key) bool {
+	return key.Kind == object.ServiceAccounts && key.Name == object.DefaultAccount
+}
+
+// putDefault creates a ServiceAccount "default" that a client had changed. The server may have created one as soon as
+// the namespace was back: it is removed in the same transaction, unless a client has changed it, too.
+func (r *restoration) putDefault(ctx context.Context, request store.CreateRequest) error {
+	taken := object.Errorf(object.AlreadyExists, "%s exists", request.Key)
+	holder, err := r.store.Get(ctx, request.Key)
+	if err != nil {
+		return taken // it is gone again: see taken
+	}
+	return r.store.Transact(ctx, func(tx *store.Tx) error {
+		o, err := tx.GetByUID(ctx, holder.UID)
+		if err != nil {
+			return err
+		}
+		if o == nil || o.Deleting || o.UID == request.Meta.UID || !isDefault(o.Key, o.Body) {
+			return taken
+		}
+		if r.spec.DryRun {
+			return nil
+		}
+		tx.Remove(o)
+		if err := tx.Flush(); err != nil {
+			return err
+		}
+		return tx.Restore(ctx, request)
+	})
 }

@@ -7,7 +7,7 @@
 // If the result depends on the order of the collector's reviews, the item says so.
 //
 // A preview reads one snapshot of the database and writes nothing. It holds one batch of
-// bodies at a time, and about 100 bytes for each object but for leaves (leaf.go), which are
+// bodies at a time, and about 100 bytes for each object but for leaves (content.go), which are
 // only counted; it reads the items of the requested page again.
 //
 // The package has no HTTP code: the question is a kind ([Service.Kind]) whose

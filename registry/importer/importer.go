@@ -14,8 +14,8 @@
 //     streamed.
 //
 // It writes nothing to the tree, and uses only the API of the destination. Begin
-// with tree.go and plan.go, which read the tree and decide what is sent in which
-// order; send.go sends it.
+// with tree.go and plan.go, which read the tree, decide what is sent in which
+// order, and send it.
 package importer
 
 import (

@@ -11,7 +11,7 @@
 //     nothing.
 //
 // Objects are stored like those of any other kind. Begin with kind.go;
-// declare.go serves pushes, status.go updates the status.
+// Declare serves pushes, status.go updates the status.
 package repository
 
 import (
@@ -21,11 +21,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/registry"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -119,4 +129,133 @@ func (r *Repositories) Public(ctx context.Context, path string) (bool, error) {
 	}
 	// The path differs if two paths have the same derived name.
 	return body.Spec.AnonymousPull && body.Spec.Path == path, nil
+}
+
+var errNotCustom = errors.New("not a custom object")
+
+// Create creates an object as a client of the registry: by a request to the API, so that
+// roles, admission, quotas and the audit log treat it as any other create of that client.
+// A refusal is Kubernetes' Status (apierrors).
+type Create func(ctx context.Context, client registry.Client, resource string, obj *unstructured.Unstructured) error
+
+// reserved begins the names of namespaces that Kubernetes keeps for itself. A client
+// creates one on purpose, or not at all.
+const reserved = "kube-"
+
+// Declare creates the object of a path that a client pushes to, and first its namespace
+// if there is none. It is idempotent; a crash between the two leaves an empty namespace,
+// which the next push uses. A *registry.Error is for the client.
+func (r *Repositories) Declare(ctx context.Context, client registry.Client, path string) error {
+	namespace, name := v1.Name(path)
+	if r.opts.DeclaredOnly {
+		return denied("there is no Repository %s in namespace %s, and this registry accepts pushes only to declared repositories: create it first", name, namespace)
+	}
+	there, err := r.hasNamespace(ctx, namespace)
+	if err == nil && !there {
+		err = r.declareNamespace(ctx, client, namespace)
+	}
+	if err != nil {
+		return err
+	}
+	err = r.opts.Create(ctx, client, v1.Plural, r.object(namespace, name, path))
+	switch {
+	case err == nil, apierrors.IsAlreadyExists(err): // another push has created it
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
+		return denied("namespace %s is being deleted", namespace)
+	}
+	return refusal(err, fmt.Sprintf("repository %s does not exist, and this push cannot create it", path))
+}
+
+func (r *Repositories) declareNamespace(ctx context.Context, client registry.Client, name string) error {
+	switch {
+	case r.opts.CreateNamespace == nil:
+		return denied("there is no namespace %s, and this registry accepts pushes only to existing namespaces: create it first", name)
+	case strings.HasPrefix(name, reserved):
+		return denied("there is no namespace %s, and no push creates one of this name, which is reserved for the system", name)
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	u.SetName(name)
+	failed := r.opts.Create(ctx, client, object.Namespaces, u)
+	if failed == nil {
+		return nil
+	}
+	// Another client may have created it meanwhile.
+	there, err := r.hasNamespace(ctx, name)
+	if err != nil || there {
+		return err
+	}
+	return refusal(failed, fmt.Sprintf("there is no namespace %s, and this push cannot create it (kubectl create namespace %s)", name, name))
+}
+
+func (r *Repositories) hasNamespace(ctx context.Context, name string) (bool, error) {
+	_, err := r.store.Get(ctx, object.Key{Kind: object.Namespaces, Name: name})
+	switch {
+	case object.Is(err, object.NotFound):
+		return false, nil
+	case err != nil && store.Unavailable(err):
+		// The store may be stopping; the registry cannot see that.
+		refusal := &registry.Error{Code: registry.Unavailable, Message: "the server is stopping, or its database does not answer; try again later"}
+		return false, errors.Join(refusal, err)
+	}
+	return err == nil, err
+}
+
+// refusal is the registry's error for the API's refusal of a create.
+func refusal(err error, what string) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	code := registry.Denied
+	switch answer := int(status.Status().Code); {
+	case answer == http.StatusTooManyRequests:
+		code = registry.TooManyRequests
+	case answer == http.StatusInternalServerError: // such as a webhook that does not answer
+		code = registry.Unknown
+	case answer > http.StatusInternalServerError:
+		code = registry.Unavailable
+	}
+	return &registry.Error{Code: code, Message: what + ": " + status.Status().Message}
+}
+
+func denied(format string, args ...any) error {
+	return &registry.Error{Code: registry.Denied, Message: fmt.Sprintf(format, args...)}
+}
+
+// adopt creates the object of a repository that is older than the kind, and its
+// namespace, as the server itself.
+func (r *Repositories) adopt(ctx context.Context, path string) error {
+	namespace, name := v1.Name(path)
+	err := r.create(ctx, namespace, name, path)
+	if object.Is(err, object.NoNamespace) && r.opts.CreateNamespace != nil {
+		if err := r.opts.CreateNamespace(ctx, namespace); err != nil {
+			return fmt.Errorf("make namespace %s: %w", namespace, err)
+		}
+		err = r.create(ctx, namespace, name, path)
+	}
+	if object.Is(err, object.AlreadyExists) {
+		return nil
+	}
+	return err
+}
+
+func (r *Repositories) create(ctx context.Context, namespace, name, path string) error {
+	creation := lifecycle.Creation{Namespace: namespace, Now: r.opts.Now(), UID: types.UID(uuid.NewString())}
+	made, _, err := r.version.Prepare(ctx, r.version.Strategy, r.object(namespace, name, path), creation, nil)
+	if err != nil {
+		return err
+	}
+	_, err = r.store.Create(ctx, store.RequestFor(made))
+	return err
+}
+
+// object is a new Repository.
+func (r *Repositories) object(namespace, name, path string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"path": path}}}
+	u.SetGroupVersionKind(r.version.GVK)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
 }

@@ -11,7 +11,7 @@
 // then does the agent send its acknowledgement. The operator's command covers
 // everything else on the machine.
 //
-// Its state is in one directory (state.go), written before the agent acts on
+// Its state is in one directory, written before the agent acts on
 // it, so a killed agent continues where it was. Begin with [Run].
 package agent
 
