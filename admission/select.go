@@ -127,15 +127,7 @@ func (c *Chain) Selects(resource schema.GroupResource, subresource string, opera
 		return true
 	}
 	rules := c.selected.rules.Load()
-	if rules == nil {
-		return false
-	}
-	for i := range *rules {
-		if selects(&(*rules)[i].RuleWithOperations, resource, subresource, operation) {
-			return true
-		}
-	}
-	return false
+	return rules != nil && slices.ContainsFunc(*rules, func(r rule) bool { return selects(&r.RuleWithOperations, resource, subresource, operation) })
 }
 
 // Judges names the webhooks and policies whose rules select a request, sorted.
@@ -154,34 +146,17 @@ func (c *Chain) Judges(resource schema.GroupResource, operation admission.Operat
 }
 
 func selects(r *admissionv1.RuleWithOperations, resource schema.GroupResource, subresource string, operation admission.Operation) bool {
-	return has(r.APIGroups, resource.Group) && hasOperation(r.Operations, operation) && hasResource(r.Resources, resource.Resource, subresource)
+	return has(r.APIGroups, resource.Group) && has(r.Operations, admissionv1.OperationType(operation)) && hasResource(r.Resources, resource.Resource, subresource)
 }
 
-func has(list []string, value string) bool {
-	for _, s := range list {
-		if s == "*" || s == value {
-			return true
-		}
-	}
-	return false
-}
-
-func hasOperation(list []admissionv1.OperationType, operation admission.Operation) bool {
-	for _, o := range list {
-		if o == admissionv1.OperationAll || string(o) == string(operation) {
-			return true
-		}
-	}
-	return false
+func has[T ~string](list []T, value T) bool {
+	return slices.Contains(list, "*") || slices.Contains(list, value)
 }
 
 // hasResource matches "pods", "*", "pods/*", "*/scale" and "*/*".
 func hasResource(list []string, resource, subresource string) bool {
-	for _, s := range list {
+	return slices.ContainsFunc(list, func(s string) bool {
 		r, sub, both := strings.Cut(s, "/")
-		if (r == "*" || r == resource) && (sub == subresource || both && sub == "*") {
-			return true
-		}
-	}
-	return false
+		return (r == "*" || r == resource) && (sub == subresource || both && sub == "*")
+	})
 }

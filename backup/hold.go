@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -70,9 +69,9 @@ type hold struct {
 // takeHold writes the row. ErrBusy: another backup of the database runs.
 func takeHold(ctx context.Context, db *sqldb.DB, id, target string, lease time.Duration) (*hold, error) {
 	h := &hold{db: db, sql: newHoldSQL(db.Engine()), id: id, lease: lease}
-	err := db.Write(ctx, func(tx *sql.Tx) error {
+	err := db.Transact(ctx, func(tx *sqldb.Tx) error {
 		if db.Engine() == sqldb.Postgres { // two inserts at once would not see each other
-			if _, err := tx.ExecContext(ctx, lockBackups); err != nil {
+			if err := tx.Exec(ctx, lockBackups); err != nil {
 				return err
 			}
 		}
@@ -85,20 +84,17 @@ func takeHold(ctx context.Context, db *sqldb.DB, id, target string, lease time.D
 }
 
 // changeOne runs a statement that changes one row, or returns none.
-func changeOne(ctx context.Context, tx *sql.Tx, none error, statement string, args ...any) error {
-	result, err := tx.ExecContext(ctx, statement, args...)
-	if err != nil {
-		return err
+func changeOne(ctx context.Context, tx *sqldb.Tx, none error, statement string, args ...any) error {
+	changed, err := sqldb.First(ctx, tx, []any{new(string)}, statement+" RETURNING id", args...)
+	if err == nil && !changed {
+		return none
 	}
-	if n, err := result.RowsAffected(); err != nil || n == 0 {
-		return errors.Join(err, none)
-	}
-	return nil
+	return err
 }
 
 // extend begins the lease again, unless it has ended.
 func (h *hold) extend(ctx context.Context) error {
-	return h.db.Write(ctx, func(tx *sql.Tx) error {
+	return h.db.Transact(ctx, func(tx *sqldb.Tx) error {
 		return changeOne(ctx, tx, errHold, h.sql.extend(), h.id, h.lease.Milliseconds())
 	})
 }
@@ -116,12 +112,11 @@ func (h *hold) keep(ctx context.Context, every time.Duration, lose context.Cance
 
 // end records a whole backup and releases the hold.
 func (h *hold) end(ctx context.Context) error {
-	err := h.db.Write(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, h.sql.end(), h.id); err != nil {
-			return err
-		}
-		_, err := tx.ExecContext(ctx, h.sql.forget(), h.id)
-		return err
+	err := h.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		var b sqldb.Batch
+		b.Exec(h.sql.end(), h.id)
+		b.Exec(h.sql.forget(), h.id)
+		return tx.Send(ctx, &b)
 	})
 	if err != nil {
 		return fmt.Errorf("record the backup: %w", err)
@@ -131,10 +126,7 @@ func (h *hold) end(ctx context.Context) error {
 
 // release ends the hold of a backup that failed.
 func (h *hold) release(ctx context.Context) error {
-	return h.db.Write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, releaseHold, h.id)
-		return err
-	})
+	return h.db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, releaseHold, h.id) })
 }
 
 // Record is a backup in the database that was backed up.

@@ -7,7 +7,6 @@ import (
 	"crypto/hkdf"
 	"crypto/rand"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -97,14 +96,14 @@ func (s *Sessions) New(ctx context.Context, c access.Credential) (secret string,
 
 func (s *Sessions) add(ctx context.Context, c access.Credential, u user.Info, link bool) (string, error) {
 	secret := rand.Text()
-	err := s.db.Write(ctx, func(tx *sql.Tx) error { return s.insert(ctx, tx, secret, c, u, link) })
+	err := s.db.Transact(ctx, func(tx *sqldb.Tx) error { return s.insert(ctx, tx, secret, c, u, link) })
 	if err != nil {
 		return "", fmt.Errorf("begin a session: %w", err)
 	}
 	return secret, nil
 }
 
-func (s *Sessions) insert(ctx context.Context, tx *sql.Tx, secret string, c access.Credential, u user.Info, link bool) error {
+func (s *Sessions) insert(ctx context.Context, tx *sqldb.Tx, secret string, c access.Credential, u user.Info, link bool) error {
 	sealed, err := seal(secret, c)
 	if err != nil {
 		return err
@@ -113,11 +112,10 @@ func (s *Sessions) insert(ctx context.Context, tx *sql.Tx, secret string, c acce
 	if link {
 		lasts = linkFor
 	}
-	if _, err := tx.ExecContext(ctx, insertSession, hash(secret), link, u.GetName(), sealed, now.UnixMilli(), now.Add(lasts).UnixMilli()); err != nil {
-		return err
-	}
-	_, err = tx.ExecContext(ctx, endOldest, u.GetName(), u.GetName(), mostSessions)
-	return err
+	var b sqldb.Batch
+	b.Exec(insertSession, hash(secret), link, u.GetName(), sealed, now.UnixMilli(), now.Add(lasts).UnixMilli())
+	b.Exec(endOldest, u.GetName(), u.GetName(), mostSessions)
+	return tx.Send(ctx, &b)
 }
 
 // Begin exchanges a one-time code for a session. The code's row goes in the same
@@ -131,16 +129,16 @@ func (s *Sessions) Begin(ctx context.Context, code string) (secret string, u use
 		return "", nil, err
 	}
 	secret = rand.Text()
-	err = s.db.Write(ctx, func(tx *sql.Tx) error {
-		var used string
-		if err := tx.QueryRowContext(ctx, useLink, hash(code), s.now().UnixMilli()).Scan(&used); err != nil {
+	err = s.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		used, err := sqldb.First(ctx, tx, []any{new(string)}, useLink, hash(code), s.now().UnixMilli())
+		if err != nil {
 			return err
+		}
+		if !used {
+			return ErrNoSession
 		}
 		return s.insert(ctx, tx, secret, c, u, false)
 	})
-	if errors.Is(err, sql.ErrNoRows) {
-		return "", nil, ErrNoSession
-	}
 	return secret, u, err
 }
 
@@ -174,19 +172,13 @@ func (s *Sessions) read(ctx context.Context, statement, secret string) (c access
 
 // End ends a session. Ending a session that does not exist is not an error.
 func (s *Sessions) End(ctx context.Context, secret string) error {
-	return s.db.Write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, endSession, hash(secret))
-		return err
-	})
+	return s.db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, endSession, hash(secret)) })
 }
 
 // Run removes ended sessions until ctx ends.
 func (s *Sessions) Run(ctx context.Context) error {
 	for wait := time.Duration(0); task.Sleep(ctx, wait); wait = sweepEvery {
-		err := s.db.Write(ctx, func(tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, sweepSessions, s.now().UnixMilli())
-			return err
-		})
+		err := s.db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, sweepSessions, s.now().UnixMilli()) })
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("ended console sessions were not removed; the next sweep tries again", "error", err)
 		}

@@ -290,12 +290,7 @@ type SourceQuery struct {
 // ReportsGeneration reports whether the schema of the kind has a
 // status.observedGeneration: the generation that its controller has seen.
 func (k *Kind) ReportsGeneration() bool {
-	for _, v := range k.Versions {
-		if v.reportsGeneration() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(k.Versions, (*Version).reportsGeneration)
 }
 
 // reportsGeneration reads the schema of a custom kind, or the Go type of a built-in

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -133,9 +134,7 @@ func checkAnnotations(m, was map[string]string, restored bool) (errs field.Error
 // differ.
 func KeepMarks(now, before map[string]string) (kept map[string]string, changed bool) {
 	kept = map[string]string{}
-	for name, value := range now {
-		kept[name] = value
-	}
+	maps.Copy(kept, now)
 	for _, a := range annotations {
 		old, had := before[a.name]
 		if value, has := now[a.name]; a.check != nil || has == had && value == old {

@@ -218,7 +218,7 @@ func (r *Registry) blobDelete(w http.ResponseWriter, req *http.Request, to Reque
 	var found bool
 	var repo int64
 	err := r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-		found, err = queryOne(ctx, tx, statement.UnlinkBlob, []any{to.Repository, to.Digest.String()}, &repo)
+		found, err = sqldb.First(ctx, tx, []any{&repo}, statement.UnlinkBlob, to.Repository, to.Digest.String())
 		return err
 	})
 	if err != nil {
@@ -246,7 +246,7 @@ func (r *Registry) promiseBlob(ctx context.Context, to Request) (b blob, found b
 	found, err = r.db.Row(ctx, findBlobDue, []any{to.Repository, to.Digest.String(), r.now().UnixMilli()}, &b.path, &b.size, &b.small, &due)
 	if err == nil && found && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = queryOne(ctx, tx, statement.KeepBlob, []any{to.Digest.String(), to.Repository}, &b.path, &b.size, &b.small)
+			found, err = sqldb.First(ctx, tx, []any{&b.path, &b.size, &b.small}, statement.KeepBlob, to.Digest.String(), to.Repository)
 			return err
 		})
 	}
@@ -272,7 +272,7 @@ func (r *Registry) promiseManifest(ctx context.Context, to Request) (m stored, f
 	}
 	if err == nil && due {
 		err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
-			found, err = queryOne(ctx, tx, statement.KeepManifest, []any{m.id}, &n)
+			found, err = sqldb.First(ctx, tx, []any{&n}, statement.KeepManifest, m.id)
 			return err
 		})
 	}
@@ -339,7 +339,7 @@ func (r *Registry) mountTo(ctx context.Context, repo repository, want digest.Dig
 	// is none.
 	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) (err error) {
 		var b blob
-		found, err = queryOne(ctx, tx, statement.KeepBlob, []any{want.String(), from}, &b.path, &b.size, &b.small)
+		found, err = sqldb.First(ctx, tx, []any{&b.path, &b.size, &b.small}, statement.KeepBlob, want.String(), from)
 		if err != nil || !found {
 			return err
 		}

@@ -58,7 +58,7 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 		lock = lockManifestPostgres
 	}
 	var id int64
-	found, err = queryOne(ctx, tx, lock, []any{to.Repository, to.Digest.String()}, &id, &repo)
+	found, err = sqldb.First(ctx, tx, []any{&id, &repo}, lock, to.Repository, to.Digest.String())
 	if err != nil || !found {
 		return 0, false, err
 	}

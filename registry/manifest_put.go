@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -326,11 +327,7 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 		b.Exec(insertLayers, p.repo.namespace, p.repo.id, id, sqldb.JSON(has.layers))
 	}
 	if len(has.children) > 0 {
-		ids := make([]int64, 0, len(has.children))
-		for _, child := range has.children {
-			ids = append(ids, child)
-		}
-		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, sqldb.JSON(ids))
+		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, sqldb.JSON(slices.Collect(maps.Values(has.children))))
 	}
 	for _, tag := range p.tags {
 		if _, left := p.left[tag]; left {

@@ -113,7 +113,7 @@ func (r *Registry) lockTarget(ctx context.Context, tx *sqldb.Tx, name string) (r
 		statement = lockTargetPostgres
 	}
 	var t target
-	found, err := queryOne(ctx, tx, statement, []any{name}, t.fields()...)
+	found, err := sqldb.First(ctx, tx, t.fields(), statement, name)
 	if err == nil && !r.usable(t, found) {
 		err = errNoTarget
 	}

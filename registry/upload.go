@@ -80,7 +80,7 @@ func (r *Registry) begin(ctx context.Context, to Request, algorithm digest.Algor
 	err = r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var n int64
 		token, until := u.claim(u.renewed)
-		inserted, err = queryOne(ctx, tx, insertUpload, []any{u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until}, &n)
+		inserted, err = sqldb.First(ctx, tx, []any{&n}, insertUpload, u.id, u.repo.id, u.writer.Path(), string(algorithm), u.renewed.UnixMilli(), token, until)
 		return err
 	})
 	if err == nil && !inserted {
@@ -237,7 +237,7 @@ func (u *upload) renew(ctx context.Context) error {
 	var held bool
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) (err error) {
 		var n int64
-		held, err = queryOne(ctx, tx, claimUpload, []any{u.id, u.name, token, until, now.UnixMilli()}, &n)
+		held, err = sqldb.First(ctx, tx, []any{&n}, claimUpload, u.id, u.name, token, until, now.UnixMilli())
 		return err
 	})
 	if err != nil {

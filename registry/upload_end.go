@@ -159,7 +159,7 @@ func (u *upload) storeFailed(ctx context.Context, what string, err error) error 
 // settle changes the row, if this request still holds it.
 func (u *upload) settle(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) error {
 	var n int64
-	held, err := queryOne(ctx, tx, statement, args, &n)
+	held, err := sqldb.First(ctx, tx, []any{&n}, statement, args...)
 	if err == nil && !held {
 		return errLost
 	}

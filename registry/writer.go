@@ -219,13 +219,3 @@ func lostDeadlock(err error) bool {
 	var coded *pgconn.PgError
 	return errors.As(err, &coded) && (coded.Code == "40P01" || coded.Code == "40001")
 }
-
-// queryOne reads at most one row, and reports whether there was one.
-func queryOne(ctx context.Context, tx *sqldb.Tx, statement string, args []any, dest ...any) (bool, error) {
-	found := false
-	err := sqldb.Each(ctx, tx, func(row sqldb.Row) error {
-		found = true
-		return row.Scan(dest...)
-	}, statement, args...)
-	return found, err
-}

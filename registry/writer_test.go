@@ -80,7 +80,7 @@ func TestWriterCommitFails(t *testing.T) {
 				return err
 			}
 			var parent int64
-			_, err := queryOne(ctx, tx, statement.InsertManifest, []any{repo.namespace, repo.id, "sha256:0", 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &parent)
+			_, err := sqldb.First(ctx, tx, []any{&parent}, statement.InsertManifest, repo.namespace, repo.id, "sha256:0", 3, nil, nil, nil, nil, 0, []byte("{}"), 1)
 			if err != nil {
 				return err
 			}
@@ -193,7 +193,7 @@ func TestPromiseIsDurable(t *testing.T) {
 	pushed := digest.FromString("{}")
 	err = r.writer.doSoon(ctx, func(tx *sqldb.Tx) error {
 		var id int64
-		_, err := queryOne(ctx, tx, statement.InsertManifest, []any{repo.namespace, repo.id, pushed.String(), 3, nil, nil, nil, nil, 0, []byte("{}"), 1}, &id)
+		_, err := sqldb.First(ctx, tx, []any{&id}, statement.InsertManifest, repo.namespace, repo.id, pushed.String(), 3, nil, nil, nil, nil, 0, []byte("{}"), 1)
 		return err
 	})
 	if err != nil || synced != 0 {

@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -241,10 +242,5 @@ func Aggregate(r *rbacv1.ClusterRole, all map[string]*rbacv1.ClusterRole) (rules
 }
 
 func sortedRoles(all map[string]*rbacv1.ClusterRole) []*rbacv1.ClusterRole {
-	var roles []*rbacv1.ClusterRole
-	for _, r := range all {
-		roles = append(roles, r)
-	}
-	slices.SortFunc(roles, func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
-	return roles
+	return slices.SortedFunc(maps.Values(all), func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
 }

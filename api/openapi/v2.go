@@ -40,9 +40,7 @@ func (b *builder) swagger() *spec.Swagger {
 // addPart adds a group version to a v2 document. Definitions that several groups share
 // are equal in each.
 func addPart(all *spec.Swagger, p *part) error {
-	for path, item := range p.paths {
-		all.Paths.Paths[path] = item
-	}
+	maps.Copy(all.Paths.Paths, p.paths)
 	for name, s := range p.schemas {
 		if _, done := all.Definitions[name]; done {
 			continue

@@ -150,11 +150,8 @@ func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node,
 // consume marks the token consumed, and reports whether it was still issued.
 func consume(ctx context.Context, tx *store.Tx, n node, nonce string) (consumed bool, err error) {
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		consumed = true
-		return row.Scan(new(string))
-	}, consumeToken, n.token, n.enrolledAt, nonce, n.name)
-	err = tx.Send(ctx, &b) // calls the function above
+	b.Found(&consumed, consumeToken, n.token, n.enrolledAt, nonce, n.name)
+	err = tx.Send(ctx, &b) // sets consumed
 	return consumed, err
 }
 

@@ -158,20 +158,16 @@ func (m *Mesh) recordHeartbeat(ctx context.Context, uid string) (ready bool, err
 		return false, fmt.Errorf("heartbeat: %w", err)
 	}
 	defer tx.Rollback() // does nothing after a commit
-	now, registered := m.opts.Now(), false
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		registered = true
-		return row.Scan(&ready)
-	}, seen, uid, now.UnixMilli())
-	if err := tx.Send(ctx, &b); err != nil {
+	now := m.opts.Now()
+	registered, err := sqldb.First(ctx, tx, []any{&ready}, seen, uid, now.UnixMilli())
+	if err != nil {
 		return false, fmt.Errorf("heartbeat: %w", err)
 	}
 	if !registered {
 		return false, errUnknownNode
 	}
 	if !ready {
-		b = sqldb.Batch{}
+		var b sqldb.Batch
 		m.engine.Enqueue(&b, uid, "heard", now)
 		if err := tx.Send(ctx, &b); err != nil {
 			return false, fmt.Errorf("heartbeat: %w", err)

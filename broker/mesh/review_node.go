@@ -145,10 +145,7 @@ func (m *Mesh) markReady(ctx context.Context, tx *store.Tx, found member, ready 
 	n := *found.node
 	n.ready = ready
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		written = true
-		return row.Scan(new(string))
-	}, setReady, n.uid, ready, n.lastSeen)
+	b.Found(&written, setReady, n.uid, ready, n.lastSeen)
 	if err := tx.Send(ctx, &b); err != nil || !written {
 		return false, err
 	}

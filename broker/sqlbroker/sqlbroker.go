@@ -46,14 +46,7 @@ func (r *Repository) exec(ctx context.Context, statement string, args ...any) er
 
 // returned runs one statement and reports whether it returned a row.
 func returned(ctx context.Context, tx *sqldb.Tx, statement string, args ...any) (bool, error) {
-	found := false
-	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		found = true
-		var id string
-		return row.Scan(&id)
-	}, statement, args...)
-	return found, tx.Send(ctx, &b)
+	return sqldb.First(ctx, tx, []any{new(string)}, statement, args...)
 }
 
 // missed says why a comparison failed: the resource has changed, or is gone.

@@ -262,7 +262,7 @@ func (r *repositoryReviewer) reviewOne(ctx context.Context, tx *countingTx, uid 
 	var exists bool
 	var b sqldb.Batch
 	r.c.sql.begin(&b)
-	b.Query(func(row sqldb.Row) error { exists = true; return row.Scan(new(int64)) }, lookRemoved, uid)
+	b.Found(&exists, lookRemoved, uid)
 	b.Query(func(row sqldb.Row) error { return row.Scan(&id, &namespace) }, r.c.sql.takeRemoved, uid)
 	if err := tx.Send(ctx, &b); err != nil {
 		return review.Verdict{}, "", err
