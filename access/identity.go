@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/internal/durable"
 )
 
 const (
@@ -282,16 +284,7 @@ func (id *Identity) read(name string) (pair, error) {
 // writePrivate replaces a file atomically, with mode 0600 and the owner of its directory. After a crash of the machine
 // the file has the old content or the new one.
 func writePrivate(path string, data []byte) error {
-	tmp := path + ".new"
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.Write(data)
-		err = errors.Join(err, keepOwner(f), f.Sync(), f.Close())
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
-	}
-	if err != nil {
+	if err := durable.WriteFile(path, data, keepOwner); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil

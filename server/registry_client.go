@@ -30,6 +30,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
+	"github.com/exeunt/exeunt/internal/durable"
 	"github.com/exeunt/exeunt/registry"
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
@@ -204,10 +205,7 @@ func openLocalLogin(data string) (*localLogin, error) {
 	token := strings.TrimSpace(string(text))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && token == "" {
 		token = accessv1.NewToken()
-		// A rename, so that a crash leaves no half of a token.
-		if err = os.WriteFile(path+".new", []byte(token+"\n"), 0o600); err == nil {
-			err = os.Rename(path+".new", path)
-		}
+		err = durable.WriteFile(path, []byte(token+"\n"), nil)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the registry's local login: %w", err)

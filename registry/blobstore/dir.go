@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/durable"
 )
 
 // Dir is a store in a directory of one machine:
@@ -63,7 +65,7 @@ func makeFolders(root string) error {
 		return err
 	}
 	if made {
-		if err := syncFolder(filepath.Dir(root)); err != nil {
+		if err := durable.SyncFolder(filepath.Dir(root)); err != nil {
 			return err
 		}
 	}
@@ -74,7 +76,7 @@ func makeFolders(root string) error {
 	}
 	// Sync even when nothing was made: another process may have died before its
 	// sync.
-	return syncFolder(root)
+	return durable.SyncFolder(root)
 }
 
 // makeFolder reports whether it made the folder. A file of that name is an
@@ -91,15 +93,6 @@ func makeFolder(path string) (made bool, err error) {
 		err = fmt.Errorf("%s is not a directory", path)
 	}
 	return false, err
-}
-
-// syncFolder makes the names in a folder survive a power cut.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
 
 // file returns the file of a path.
@@ -169,7 +162,7 @@ func (d *Dir) Remove(_ context.Context, path string) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove blob: %w", err)
 	}
-	if err := syncFolder(filepath.Dir(name)); err != nil {
+	if err := durable.SyncFolder(filepath.Dir(name)); err != nil {
 		return fmt.Errorf("remove blob: %w", err)
 	}
 	return nil

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/exeunt/exeunt/internal/durable"
 )
 
 // Documents are small files beside the bytes, with names that their user chooses:
@@ -78,7 +80,7 @@ func (d *Dir) putDocument(name string, content []byte) error {
 		return err
 	}
 	if made {
-		if err := syncFolder(d.root); err != nil {
+		if err := durable.SyncFolder(d.root); err != nil {
 			return err
 		}
 	}
@@ -94,7 +96,7 @@ func (d *Dir) putDocument(name string, content []byte) error {
 	if err := os.Rename(f.Name(), filepath.Join(folder, name)); err != nil {
 		return err
 	}
-	return syncFolder(folder)
+	return durable.SyncFolder(folder)
 }
 
 // Document is Documents.Document.
@@ -145,7 +147,7 @@ func (d *Dir) RemoveDocument(_ context.Context, name string) error {
 		}
 	}
 	if err == nil {
-		err = syncFolder(folder)
+		err = durable.SyncFolder(folder)
 	}
 	if err != nil {
 		return fmt.Errorf("remove document: %w", err)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"github.com/exeunt/exeunt/internal/durable"
 )
 
 // Marked is a store that records the id of its database.
@@ -97,7 +99,7 @@ func (d *Dir) setMark(id string, replace bool) error {
 	if err != nil {
 		return err
 	}
-	return syncFolder(d.root)
+	return durable.SyncFolder(d.root)
 }
 
 // errFound ends a walk early.

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/durable"
 )
 
 // Paths are the same in every store:
@@ -106,7 +108,7 @@ type folderSyncs struct{ folders [folders]groupSync }
 
 func (s *folderSyncs) sync(root string, folder byte) error {
 	return s.folders[folder].do(func() error {
-		return syncFolder(filepath.Join(root, folderName(folder)))
+		return durable.SyncFolder(filepath.Join(root, folderName(folder)))
 	})
 }
 

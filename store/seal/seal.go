@@ -33,6 +33,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/aes"
 	"sigs.k8s.io/yaml"
 
+	"github.com/exeunt/exeunt/internal/durable"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -235,18 +236,10 @@ func Create(path string) (*Keys, error) {
 	}
 	text := generate()
 	_, err = file.WriteString(text)
-	if err = errors.Join(err, file.Sync(), file.Close(), syncDirectory(filepath.Dir(path))); err != nil {
+	if err = errors.Join(err, file.Sync(), file.Close(), durable.SyncFolder(filepath.Dir(path))); err != nil {
 		return nil, fmt.Errorf("make a key for Secrets: %w", errors.Join(err, os.Remove(path)))
 	}
 	return Parse([]byte(text), path)
-}
-
-func syncDirectory(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // generate makes a configuration. The key has a random name, so that keys of two
