@@ -3,13 +3,24 @@ package access
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"os"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/coreos/go-oidc"
+	"golang.org/x/oauth2"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	apioidc "k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+
+	"github.com/exeunt/exeunt/internal/inflight"
 )
 
 // TokenOptions are the sources of tokens that an administrator configures by flags.
@@ -66,7 +77,7 @@ func openOIDC(ctx context.Context, o OIDCOptions) (authenticator.Token, error) {
 	if o.GroupsClaim != "" {
 		mappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: o.GroupsClaim, Prefix: prefixOf(o.GroupsPrefix)}
 	}
-	options := oidc.Options{
+	options := apioidc.Options{
 		JWTAuthenticator: apiserver.JWTAuthenticator{
 			Issuer: apiserver.Issuer{URL: o.Issuer, Audiences: []string{o.ClientID}}, ClaimMappings: mappings,
 		},
@@ -76,7 +87,7 @@ func openOIDC(ctx context.Context, o OIDCOptions) (authenticator.Token, error) {
 	if options.Client, err = o.client(); err != nil {
 		return nil, err
 	}
-	tokens, err := oidc.New(ctx, options)
+	tokens, err := apioidc.New(ctx, options)
 	return outsiders{tokens}, err
 }
 
@@ -103,3 +114,137 @@ func prefixOf(text string) *string {
 	}
 	return &text
 }
+
+const (
+	// providerWait bounds one question to the provider.
+	providerWait = 10 * time.Second
+	// providerAnswer bounds its answers, in bytes. Keys with certificates are the largest.
+	providerAnswer = 1 << 20
+	// providerQuestions bounds how many questions are open at the same time: clients that
+	// are not signed in cause them.
+	providerQuestions = 8
+)
+
+// BrowserSignIn signs browsers in at an OpenID Connect provider, by the authorization code
+// flow with PKCE. It gets ID tokens; who they name is for an authenticator to say.
+type BrowserSignIn struct {
+	options OIDCOptions
+	secret  string
+	client  *http.Client
+	slots   chan struct{}
+
+	mu       sync.Mutex
+	endpoint *oauth2.Endpoint // guarded by mu; nil: the provider was not asked yet
+}
+
+// NewBrowserSignIn reads the files of the options. It does not ask the provider, which may
+// be started later than this server.
+func NewBrowserSignIn(o OIDCOptions) (*BrowserSignIn, error) {
+	client, err := o.client()
+	if err != nil {
+		return nil, fmt.Errorf("--oidc-ca-file: %w", err)
+	}
+	s := &BrowserSignIn{options: o, client: client, slots: make(chan struct{}, providerQuestions)}
+	if o.ClientSecretFile != "" {
+		secret, err := os.ReadFile(o.ClientSecretFile)
+		if err != nil {
+			return nil, fmt.Errorf("--oidc-client-secret-file: %w", err)
+		}
+		s.secret = strings.TrimSpace(string(secret))
+	}
+	return s, nil
+}
+
+// client returns a client that asks the provider, and reads a bounded part of its answers.
+func (o OIDCOptions) client() (*http.Client, error) {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if o.CAFile != "" {
+		pem, err := os.ReadFile(o.CAFile)
+		if err != nil {
+			return nil, err
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s has no certificate", o.CAFile)
+		}
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return &http.Client{Timeout: providerWait, Transport: inflight.Answers{RoundTripper: transport, Most: providerAnswer}}, nil
+}
+
+// Attempt is what a browser keeps while its user is at the provider.
+type Attempt struct {
+	Redirect string // where the provider sends the browser back to
+	State    string // the provider returns it
+	Nonce    string // the ID token has it
+	Verifier string // proves to the provider that both requests came from this server
+}
+
+// URL returns where the browser goes to sign in.
+func (s *BrowserSignIn) URL(ctx context.Context, a Attempt) (string, error) {
+	config, err := s.config(ctx, a.Redirect)
+	if err != nil {
+		return "", err
+	}
+	return config.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
+}
+
+// Token exchanges the code that the browser brought back for an ID token.
+func (s *BrowserSignIn) Token(ctx context.Context, a Attempt, code string) (string, error) {
+	config, err := s.config(ctx, a.Redirect)
+	if err != nil {
+		return "", err
+	}
+	if err := s.enter(ctx); err != nil {
+		return "", err
+	}
+	defer s.leave()
+	token, err := config.Exchange(context.WithValue(ctx, oauth2.HTTPClient, s.client), code, oauth2.VerifierOption(a.Verifier))
+	if err != nil {
+		return "", fmt.Errorf("the provider does not accept the code: %w", err)
+	}
+	id, ok := token.Extra("id_token").(string)
+	if !ok {
+		return "", errors.New("the provider's answer has no id_token: the client must have the scope openid")
+	}
+	return id, nil
+}
+
+// config asks the provider for its addresses, until it has answered once.
+func (s *BrowserSignIn) config(ctx context.Context, redirect string) (*oauth2.Config, error) {
+	s.mu.Lock()
+	endpoint := s.endpoint
+	s.mu.Unlock()
+	if endpoint == nil {
+		if err := s.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer s.leave()
+		provider, err := oidc.NewProvider(oidc.ClientContext(ctx, s.client), s.options.Issuer)
+		if err != nil {
+			return nil, fmt.Errorf("ask the provider %s for its addresses: %w", s.options.Issuer, err)
+		}
+		found := provider.Endpoint()
+		endpoint = &found
+		s.mu.Lock()
+		s.endpoint = endpoint
+		s.mu.Unlock()
+	}
+	return &oauth2.Config{
+		ClientID: s.options.ClientID, ClientSecret: s.secret, Endpoint: *endpoint, RedirectURL: redirect,
+		Scopes: append([]string{oidc.ScopeOpenID}, s.options.Scopes...),
+	}, nil
+}
+
+func (s *BrowserSignIn) enter(ctx context.Context) error {
+	select {
+	case s.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(providerWait):
+		return errors.New("too many browsers sign in at the same time")
+	}
+}
+
+func (s *BrowserSignIn) leave() { <-s.slots }

@@ -20,6 +20,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -41,7 +42,7 @@ func (a *API) filters(next http.Handler) http.Handler {
 // sets the Audit-Id header.
 func (a *API) observed(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		seen := &observedWriter{ResponseWriter: w, request: Observation{Verb: otherVerb}}
+		seen := &observedWriter{Flushing: record.Flushing{ResponseWriter: w}, request: Observation{Verb: otherVerb}}
 		seen.steps.start = time.Now()
 		seen.Header()["Audit-Id"] = []string{auditID(req)}
 		seen.Header()["Cache-Control"] = noCache // a handler may replace it
@@ -80,7 +81,7 @@ func auditID(req *http.Request) string {
 // observedWriter remembers the request and its status code for the observer, and more for
 // the log.
 type observedWriter struct {
-	http.ResponseWriter
+	record.Flushing
 	code    int
 	request Observation
 	user    string // before impersonation
@@ -100,16 +101,6 @@ func (w *observedWriter) Write(b []byte) (int, error) {
 	}
 	return w.ResponseWriter.Write(b)
 }
-
-// FlushError implements what http.ResponseController looks for.
-func (w *observedWriter) FlushError() error {
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Flush implements what the library's watch handler looks for.
-func (w *observedWriter) Flush() { _ = w.FlushError() }
-
-func (w *observedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // parse puts the request's verb, resource and name into its context, and sets
 // the time limit of the request.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -115,7 +116,7 @@ func TestRequestLog(t *testing.T) {
 
 // BenchmarkSteps is what a fast write pays for its steps: nothing is allocated.
 func BenchmarkSteps(b *testing.B) {
-	seen := &observedWriter{ResponseWriter: httptest.NewRecorder()}
+	seen := &observedWriter{Flushing: record.Flushing{ResponseWriter: httptest.NewRecorder()}}
 	a := &API{}
 	a.SetLimits(Limits{SlowRequest: 500 * time.Millisecond})
 	req := httptest.NewRequest("GET", configMaps, nil)

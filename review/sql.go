@@ -6,8 +6,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// All statements of the package. New fills in only the names of the table and its
-// key column, {table} and {key}. The statements are the same on both engines,
+// All statements of the package. New fills in only the names of the table, its
+// key column and the least of two, {table}, {key} and {least}. The statements are the same on both engines,
 // unless the name ends in SQLite or Postgres. A list of keys is an array on
 // PostgreSQL and JSON on SQLite.
 //
@@ -108,20 +108,12 @@ RETURNING {key}`
 )
 
 // enqueue is the statement of the owners' triggers; see the package comment.
-const (
-	enqueueSQLite = `
+const enqueue = `
 INSERT INTO {table} ({key}, review_after, review_count, event, created_at)
 VALUES ($1, $2, 0, $3, $4)
 ON CONFLICT ({key}) DO UPDATE SET
-    review_after = min({table}.review_after, excluded.review_after),
+    review_after = {least}({table}.review_after, excluded.review_after),
     event = excluded.event, claim_token = NULL, claim_until = NULL`
-	enqueuePostgres = `
-INSERT INTO {table} ({key}, review_after, review_count, event, created_at)
-VALUES ($1, $2, 0, $3, $4)
-ON CONFLICT ({key}) DO UPDATE SET
-    review_after = least({table}.review_after, excluded.review_after),
-    event = excluded.event, claim_token = NULL, claim_until = NULL`
-)
 
 // get reads one row by its key.
 const get = `
@@ -145,19 +137,19 @@ type statements struct {
 }
 
 func newStatements(engine sqldb.Engine, q Queue) statements {
-	ours := oursSQLite
+	ours, least := oursSQLite, "min"
 	if engine == sqldb.Postgres {
-		ours = oursPostgres
+		ours, least = oursPostgres, "least"
 	}
-	names := strings.NewReplacer("{table}", q.Table, "{key}", q.Key)
+	names := strings.NewReplacer("{table}", q.Table, "{key}", q.Key, "{least}", least)
 	fill := func(statement string) string { return names.Replace(strings.Replace(statement, "{ours}", ours, 1)) }
 	s := statements{
 		next: fill(next), nextLease: fill(nextLease), fail: fill(fail), get: fill(get), stats: fill(stats),
 		tokens: fill(tokens), disown: fill(disown), remove: fill(remove), postpone: fill(postpone), extend: fill(extend), release: fill(release),
-		claim: fill(claimSQLite), hold: fill(holdSQLite), enqueue: fill(enqueueSQLite),
+		claim: fill(claimSQLite), hold: fill(holdSQLite), enqueue: fill(enqueue),
 	}
 	if engine == sqldb.Postgres {
-		s.claim, s.hold, s.lock, s.enqueue = fill(claimPostgres), fill(holdPostgres), fill(lockPostgres), fill(enqueuePostgres)
+		s.claim, s.hold, s.lock = fill(claimPostgres), fill(holdPostgres), fill(lockPostgres)
 	}
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/internal/inflight"
 )
 
@@ -52,7 +53,7 @@ func limitBodies(limits bodyLimits, next http.Handler) http.Handler {
 		// also if the client waits for "100 Continue".
 		limited := req.WithContext(req.Context())
 		limited.Body = body
-		next.ServeHTTP(&bodyResponse{w, body}, limited)
+		next.ServeHTTP(&bodyResponse{record.Flushing{ResponseWriter: w}, body}, limited)
 	})
 }
 
@@ -113,7 +114,7 @@ func (b *limitedBody) setDeadline(end time.Time) { _ = b.connection.SetReadDeadl
 // bodyResponse is the response to a request with a body. When the response begins,
 // the rest of the body is no longer needed.
 type bodyResponse struct {
-	http.ResponseWriter
+	record.Flushing
 	body *limitedBody
 }
 
@@ -128,11 +129,6 @@ func (w *bodyResponse) Write(b []byte) (int, error) {
 	w.body.abandon()
 	return w.ResponseWriter.Write(b)
 }
-
-// Flush implements what the library's watch handler looks for.
-func (w *bodyResponse) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
-func (w *bodyResponse) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // A client that stops reading would block the goroutine that answers it forever. Two
 // guards disconnect it when it has read nothing for the stall timeout. A slow client

@@ -193,3 +193,213 @@ func loadSet(engine sqldb.Engine, all []object.Key) (statement string, args []an
 	}
 	return loadSetPostgres, []any{kinds, namespaces, names}
 }
+
+// The statements that remove many objects at once. $1 is their ids, as JSON on
+// SQLite and as an array on PostgreSQL; the first is removed at revision $2, the
+// others at the revisions after it. They read the heads, so deleteSet comes last.
+// On PostgreSQL, OFFSET 0 forces one index lookup per row, whatever the
+// statistics say: they may be from a time when the tables were empty.
+
+// archiveSet is insertArchived for many.
+const (
+	archiveSetSQLite = `
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
+SELECT $2 + j.key, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
+    CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
+    coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.own_cascade, o.uid),
+    CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
+    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
+    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END, o.asked_at
+FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision`
+	archiveSetPostgres = `
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
+SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
+    CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
+    coalesce(o.deletion_actor, j.actor), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN j.cascade END, o.own_cascade, o.uid),
+    CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
+    CASE WHEN o.deletion_time IS NULL THEN j.requester ELSE o.deletion_requester END,
+    CASE WHEN o.deletion_time IS NULL THEN j.request_id ELSE o.deletion_request_id END, o.asked_at
+FROM unnest($1::bigint[], $4::text[], $5::text[], $7::text[], $8::text[]) WITH ORDINALITY AS j (id, actor, cascade, requester, request_id, place)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
+)
+
+// burySet writes the tombstones.
+const (
+	burySetSQLite = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous)
+SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision
+FROM json_each($1) j JOIN objects o ON o.id = j.value`
+	burySetPostgres = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous)
+SELECT $2 + j.place - 1, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision
+FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o`
+)
+
+// deleteSet: the schema also deletes the objects' rows in owners, if any are left.
+var deleteSet = sqldb.WithLists(`DELETE FROM objects WHERE id IN LIST($1, bigint)`)
+
+// disownSet deletes the rows of owners of many objects.
+var disownSet = sqldb.WithLists(`DELETE FROM owners WHERE dependent IN LIST($1, bigint)`)
+
+// The statements that rewrite many objects at once on SQLite: insertChange,
+// touchObject or updateObject, and deleteOwners for many. logSet comes first: it
+// reads the previous revision. Its $1 has for each object the id, and the offset
+// and the length of its body in $3.
+const (
+	logSetSQLite = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
+SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 2, o.revision, substr($3, j.value ->> 1, j.value ->> 2)
+FROM json_each($1) j JOIN objects o ON o.id = j.value ->> 0`
+	touchSetSQLite = `
+UPDATE objects SET revision = $2 + j.key, finalizing = $3 FROM json_each($1) j WHERE objects.id = j.value`
+	rewriteSetSQLite = `
+UPDATE objects SET revision = $2 + j.key, deletion_time = $3, grace_seconds = $4, finalizing = $5,
+    deletion_actor = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_actor, $6) END,
+    deletion_cascade = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7, own_cascade) END,
+    deletion_requester = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
+    deletion_request_id = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END,
+    asked_body = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN revision ELSE asked_body END,
+    asked_at = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN $2 + j.key ELSE asked_at END
+FROM json_each($1) j WHERE objects.id = j.value`
+)
+
+// The statements that rewrite many objects at once on PostgreSQL: touchObject, updateObject,
+// insertChange, deleteOwners and insertOwner for many. The arrays are the columns
+// of the rows, and no id is in them twice.
+const (
+	touchSetPostgres = `
+UPDATE objects o SET revision = r.revision, finalizing = r.finalizing
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS r (id, revision, finalizing) WHERE o.id = r.id`
+	rewriteSetPostgres = `
+UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, grace_seconds = r.grace_seconds, finalizing = r.finalizing,
+    deletion_actor = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_actor, r.actor) END,
+    deletion_cascade = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_cascade, r.cascade, o.own_cascade) END,
+    deletion_requester = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_requester, r.requester) END,
+    deletion_request_id = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_request_id, r.request_id) END,
+    asked_body = CASE WHEN r.deletion_time IS NULL THEN NULL WHEN o.deletion_time IS NULL THEN o.revision ELSE o.asked_body END,
+    asked_at = CASE WHEN r.deletion_time IS NULL THEN NULL WHEN o.deletion_time IS NULL THEN r.revision ELSE o.asked_at END
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[])
+    AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade, requester, request_id)
+WHERE o.id = r.id`
+	logSetPostgres = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
+SELECT r.revision, o.id, o.uid, o.kind, o.namespace, o.name, 2, r.previous, r.body
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, revision, previous, body)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = r.id OFFSET 0) AS o`
+	ownSetPostgres = `
+INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[], $5::text[], $6::text[], $7::text[])`
+)
+
+// The statements that load and create many objects at once: loadObject, insertObject,
+// insertChange, insertOwner and markRestored for many. An object's id is the revision of
+// its creation. On SQLite the objects are created at the revisions from $2 on.
+const (
+	loadSetSQLite = `
+SELECT j.key, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, coalesce(o.own_cascade, ''), c.body
+FROM json_each($1) j CROSS JOIN objects o ON o.kind = j.value ->> 0 AND o.namespace = j.value ->> 1 AND o.name = j.value ->> 2
+CROSS JOIN changes c ON c.revision = o.revision`
+	loadSetPostgres = `
+SELECT q.n - 1, o.id, o.uid, o.revision, o.deletion_time IS NOT NULL, coalesce(o.own_cascade, ''), c.body
+FROM unnest($1::text[], $2::text[], $3::text[]) WITH ORDINALITY AS q (kind, namespace, name, n)
+CROSS JOIN LATERAL (SELECT * FROM objects WHERE kind = q.kind AND namespace = q.namespace AND name = q.name OFFSET 0) AS o
+CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
+
+	createSetSQLite = `
+INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing, own_cascade)
+SELECT $2 + j.key, j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, $2 + j.key, j.value ->> 4, j.value ->> 5 FROM json_each($1) j`
+	createSetPostgres = `
+INSERT INTO objects (id, uid, kind, namespace, name, revision, finalizing, own_cascade)
+SELECT id, uid, kind, namespace, name, id, finalizing, own_cascade
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[]) AS r (id, uid, kind, namespace, name, finalizing, own_cascade)`
+
+	// createdSet: $1 has on SQLite the offset and the length of each body in $3.
+	createdSetSQLite = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
+SELECT o.id, o.id, o.uid, o.kind, o.namespace, o.name, 1, substr($3, j.value ->> 0, j.value ->> 1)
+FROM json_each($1) j CROSS JOIN objects o ON o.id = $2 + j.key`
+	createdSetPostgres = `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
+SELECT id, id, uid, kind, namespace, name, 1, body
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[]) AS r (id, uid, kind, namespace, name, body)`
+
+	ownSetSQLite = `
+INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
+SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6 FROM json_each($1) j`
+
+	markRestoredSetSQLite = `
+UPDATE archive SET restored_as = j.value ->> 1 FROM json_each($1) j WHERE archive.id = j.value ->> 0` + restorable + `
+RETURNING id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
+	markRestoredSetPostgres = `
+UPDATE archive SET restored_as = r.uid FROM unnest($1::bigint[], $2::text[]) AS r (id, uid) WHERE archive.id = r.id` + restorable + `
+RETURNING archive.id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
+)
+
+// minSet is the smallest set of effects: fewer are cheaper one by one.
+const minSet = 4
+
+// statements turns effects into the statements that write them. A run of effects of one type
+// becomes a few statements for all of them where the engine can: on PostgreSQL a statement costs
+// several times what a row costs, and its triggers run once.
+type statements struct {
+	engine  sqldb.Engine
+	archive archivist
+	lives   lifetimes
+	// keepExpiries leaves the expiry rows of removed Events until they are due: the collector
+	// may remove many.
+	keepExpiries bool
+
+	queued   sqldb.Batch
+	archived int64 // bytes that the effects add to the archive
+}
+
+// addAll adds the statements of effects with consecutive revisions, in their order.
+func (q *statements) addAll(effects []*effect) {
+	for len(effects) > 0 {
+		n := 1
+		for n < len(effects) && effects[n].Type == effects[0].Type {
+			n++
+		}
+		q.add(effects[:n])
+		effects = effects[n:]
+	}
+}
+
+// add is addAll for effects of one type.
+func (q *statements) add(run []*effect) {
+	if len(run) == 0 {
+		return
+	}
+	switch run[0].Type {
+	case Removed:
+		q.supersede(run)
+		q.addRemovals(run)
+	case Updated:
+		q.addRewrites(run)
+	default:
+		q.addCreates(run)
+	}
+	for _, f := range run {
+		if f.Type != Removed || !q.keepExpiries {
+			q.lives.queue(&q.queued, f)
+		}
+	}
+}
+
+// addEach adds statements for each effect.
+func (q *statements) addEach(run []*effect) {
+	for _, f := range run {
+		q.archived += f.queue(&q.queued, q.archive)
+	}
+}
+
+// ids is the list of ids as the engine's statements take it.
+func (q *statements) ids(run []*effect) any {
+	ids := make([]int64, len(run))
+	for i, f := range run {
+		ids[i] = f.id
+	}
+	return sqldb.List(q.engine, ids)
+}

@@ -210,7 +210,7 @@ type reconciler struct {
 }
 
 func (r *reconciler) rule(gvr schema.GroupVersionResource, want reconciliation.RuleOwner, get func() (reconciliation.RuleOwner, error)) {
-	options := reconciliation.ReconcileRoleOptions{Role: want, Client: ruleReader{get}}
+	options := reconciliation.ReconcileRoleOptions{Role: want, Client: ruleReader{get: get}}
 	result, err := options.Run()
 	if err != nil || result.Protected {
 		r.fail(gvr, want.GetName(), err)
@@ -223,7 +223,7 @@ func (r *reconciler) rule(gvr schema.GroupVersionResource, want reconciliation.R
 }
 
 func (r *reconciler) binding(gvr schema.GroupVersionResource, want reconciliation.RoleBinding, get func() (reconciliation.RoleBinding, error)) {
-	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: want, Client: bindingReader{get}}
+	options := reconciliation.ReconcileRoleBindingOptions{RoleBinding: want, Client: bindingReader{get: get}}
 	result, err := options.Run()
 	if err != nil || result.Protected {
 		r.fail(gvr, want.GetName(), err)
@@ -270,31 +270,18 @@ func (r *reconciler) write(gvr schema.GroupVersionResource, what reconciliation.
 	})
 }
 
-// ruleReader and bindingReader let the library read. It runs dry, so it does not
-// write.
+// ruleReader and bindingReader let the library read. It runs dry, so it calls no method that
+// writes: they have none.
 type ruleReader struct {
+	reconciliation.RuleOwnerModifier
 	get func() (reconciliation.RuleOwner, error)
 }
 
 func (r ruleReader) Get(string, string) (reconciliation.RuleOwner, error) { return r.get() }
-func (ruleReader) Create(reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
-	return nil, errDry
-}
-func (ruleReader) Update(reconciliation.RuleOwner) (reconciliation.RuleOwner, error) {
-	return nil, errDry
-}
 
 type bindingReader struct {
+	reconciliation.RoleBindingModifier
 	get func() (reconciliation.RoleBinding, error)
 }
 
 func (r bindingReader) Get(string, string) (reconciliation.RoleBinding, error) { return r.get() }
-func (bindingReader) Delete(string, string, types.UID) error                   { return errDry }
-func (bindingReader) Create(reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
-	return nil, errDry
-}
-func (bindingReader) Update(reconciliation.RoleBinding) (reconciliation.RoleBinding, error) {
-	return nil, errDry
-}
-
-var errDry = fmt.Errorf("a dry run does not write")

@@ -83,7 +83,7 @@ func (r Recorder) Handler(next http.Handler) http.Handler {
 		return next
 	}
 	flushes := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		next.ServeHTTP(flushing{w}, req)
+		next.ServeHTTP(Flushing{w}, req)
 	})
 	byPolicy := filters.WithAudit(flushes, r.Log.Sink(), r.Log.Policy(), func(_ *http.Request, info *genericrequest.RequestInfo) bool {
 		return info != nil && info.Verb == "watch"
@@ -128,15 +128,17 @@ func (r Recorder) Write(ctx context.Context, w *access.Write) {
 	}
 }
 
-// flushing adds Flush to the library's writer, which has none.
-type flushing struct{ http.ResponseWriter }
+// Flushing adds Flush to a writer which has none, such as the library's.
+type Flushing struct{ http.ResponseWriter }
 
-func (w flushing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+// Unwrap implements what http.ResponseController looks for.
+func (w Flushing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w flushing) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
+// FlushError implements what http.ResponseController looks for.
+func (w Flushing) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
 
 // Flush implements what the library's watch handler looks for.
-func (w flushing) Flush() { _ = w.FlushError() }
+func (w Flushing) Flush() { _ = w.FlushError() }
 
 // Refusal writes audit events for requests without valid credentials.
 func (r Recorder) Refusal(refuse http.Handler) http.Handler {

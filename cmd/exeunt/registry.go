@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/collect"
+	registryv1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/registry/verify"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/server"
@@ -192,16 +192,8 @@ func planned(repository string) string {
 	return repository
 }
 
-// humanBytes returns a size in the notation of Kubernetes: 12Mi.
-func humanBytes(n int64) string {
-	unit := int64(1)
-	for _, next := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {
-		if n >= 10*next {
-			unit = next
-		}
-	}
-	return resource.NewQuantity(n/unit*unit, resource.BinarySI).String() + "B"
-}
+// humanBytes returns a size: 12MiB.
+func humanBytes(n int64) string { return registryv1.Size(n) + "B" }
 
 func newRegistryVerify() *cobra.Command {
 	var c server.Config

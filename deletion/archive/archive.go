@@ -17,7 +17,7 @@
 //   - References are kept. If an owner does not exist, the collector would delete the
 //     dependent at once, so its reference is left out, with a warning, and added
 //     again when the owner is restored (relink.go).
-//   - Kinds are known without their definitions (name.go).
+//   - Kinds are known without their definitions (target.go).
 //
 // The package has no HTTP code. Begin with [Archive.Kinds].
 package archive

@@ -98,7 +98,9 @@ func TestGCRun(t *testing.T) {
 			if ctx.Err() != nil {
 				t.Fatal("not collected")
 			}
-			c.Wake()
+			for _, e := range c.engines() {
+				e.Wake()
+			}
 			time.Sleep(20 * time.Millisecond)
 		}
 		cancel()

@@ -150,13 +150,6 @@ func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 	return t, err
 }
 
-// Wake tells the engines that a review may be due.
-func (c *Collector) Wake() {
-	for _, e := range c.engines() {
-		e.Wake()
-	}
-}
-
 // transact is the review.Transactor. The collector sleeps as long as each
 // transaction ran (50 % duty cycle). The time of the disk counts as sleep,
 // because no push waits for it. On SQLite, where pushes need the same writer,

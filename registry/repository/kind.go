@@ -8,7 +8,6 @@ import (
 
 	"github.com/tidwall/gjson"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -186,7 +185,7 @@ func cells(u *unstructured.Unstructured) []any {
 		}
 	}
 	return []any{
-		u.GetName(), size(figure(u, "size")), figure(u, "tags"), push, size(figure(u, "reclaimable")),
+		u.GetName(), v1.Size(figure(u, "size")), figure(u, "tags"), push, v1.Size(figure(u, "reclaimable")),
 		duration.HumanDuration(time.Since(u.GetCreationTimestamp().Time)), figure(u, "manifests"), pathOf(u),
 	}
 }
@@ -204,7 +203,7 @@ func content(body []byte) string {
 	if status.Get("manifests").Int() == 0 {
 		return ""
 	}
-	bytes := size(status.Get("size").Int())
+	bytes := v1.Size(status.Get("size").Int())
 	if status.Get("size").Int() < 10<<10 {
 		bytes = count("size", "byte")
 	}
@@ -215,15 +214,4 @@ func content(body []byte) string {
 func figure(u *unstructured.Unstructured, name string) int64 {
 	n, _, _ := unstructured.NestedInt64(u.Object, "status", name)
 	return n
-}
-
-// size formats a number of bytes: two or three digits and a unit.
-func size(n int64) string {
-	unit := int64(1)
-	for _, next := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {
-		if n >= 10*next {
-			unit = next
-		}
-	}
-	return resource.NewQuantity(n/unit*unit, resource.BinarySI).String()
 }

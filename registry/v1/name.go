@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
@@ -140,3 +141,14 @@ func validComponent(s string) bool {
 }
 
 func letterOrDigit(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+
+// Size formats a number of bytes in the notation of Kubernetes: two or three digits and a unit, 12Mi.
+func Size(n int64) string {
+	unit := int64(1)
+	for _, next := range []int64{1 << 10, 1 << 20, 1 << 30, 1 << 40} {
+		if n >= 10*next {
+			unit = next
+		}
+	}
+	return resource.NewQuantity(n/unit*unit, resource.BinarySI).String()
+}
