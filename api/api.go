@@ -16,6 +16,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/access"
@@ -36,6 +39,7 @@ import (
 	"github.com/exeunt/exeunt/api/record"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -213,4 +217,50 @@ func (a *API) Close(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// serveDiscovery lists the served kinds: all in one document for clients that
+// ask for the aggregated form, one document per group for the others.
+func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
+	if req.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "discovery is read with GET", http.StatusMethodNotAllowed)
+		return
+	}
+	if err := checkAccept(req, false); err != nil {
+		a.fail(w, req, err)
+		return
+	}
+	kinds := a.kinds.Snapshot()
+	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
+	root := len(parts) == 1
+	w.Header().Set("Vary", "Accept")
+	if root && discovery.WantsAggregated(req) {
+		a.serveAggregated(w, req, kinds, parts[0] == "api")
+		return
+	}
+	doc := discovery.Document(kinds, parts, req.Host)
+	if doc == nil {
+		a.failNoKind(w, req, parts[0] == "apis" && !hasBuiltIn(kinds, parts[1]))
+		return
+	}
+	responsewriters.WriteObjectNegotiated(builtin.Codecs(), negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, req, http.StatusOK, doc, false)
+}
+
+func (a *API) serveAggregated(w http.ResponseWriter, req *http.Request, kinds *kind.Snapshot, core bool) {
+	doc, err := a.discovery.Get(kinds, core)
+	if err != nil {
+		a.log.Error("discovery failed", "error", err)
+		http.Error(w, "discovery failed; the server's log says why", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", discovery.AggregatedType)
+	h.Set("ETag", doc.ETag)
+	h.Set("Cache-Control", "public")
+	if strings.Contains(req.Header.Get("If-None-Match"), doc.ETag) {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(doc.Body)
 }

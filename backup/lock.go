@@ -12,6 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/internal/lockfile"
 	"github.com/exeunt/exeunt/internal/task"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // ErrBusy: another process writes to the target, or backs the same database up.
@@ -109,4 +110,145 @@ func (t *Target) keepLock(ctx context.Context, own string, lose context.CancelCa
 			return
 		}
 	}
+}
+
+// A hold is a row of backups with a lease. While it lasts, no unlinker removes bytes
+// (registry/collect/unlink.go). The lease ends by itself when the process dies. Times are
+// those of the database's clock.
+const (
+	holdLease   = 2 * time.Minute
+	holdRefresh = 10 * time.Second
+)
+
+// errHold: the lease ended, so bytes may have been removed.
+var errHold = errors.New("the hold on the registry's bytes was lost: the process was stopped, or did not reach the database, for too long")
+
+type holdSQL struct{ now string }
+
+func newHoldSQL(engine sqldb.Engine) holdSQL {
+	if engine == sqldb.Postgres {
+		return holdSQL{"gc_now()"}
+	}
+	return holdSQL{"CAST(unixepoch('subsec') * 1000 AS INTEGER)"}
+}
+
+// The statements. Each row of another backup with a lease refuses insert.
+func (s holdSQL) insert() string {
+	return `
+INSERT INTO backups (id, target, began_at, hold_until)
+SELECT $1, $2, ` + s.now + `, ` + s.now + ` + $3 WHERE NOT EXISTS (SELECT 1 FROM backup_holds)`
+}
+
+func (s holdSQL) extend() string {
+	return `UPDATE backups SET hold_until = ` + s.now + ` + $2 WHERE id = $1 AND hold_until > ` + s.now
+}
+
+// forget deletes the rows of interrupted backups, and those of all ended ones but $1.
+func (s holdSQL) forget() string {
+	return `DELETE FROM backups WHERE id <> $1 AND restored_at IS NULL AND hold_until <= ` + s.now
+}
+
+func (s holdSQL) end() string {
+	return `UPDATE backups SET hold_until = 0, ended_at = ` + s.now + ` WHERE id = $1`
+}
+
+const (
+	releaseHold  = `UPDATE backups SET hold_until = 0 WHERE id = $1`
+	lockBackups  = `LOCK TABLE backups IN SHARE ROW EXCLUSIVE MODE`
+	findLast     = `SELECT id, target, ended_at FROM backups WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1`
+	findRestored = `SELECT id, restored_at FROM backups WHERE restored_at IS NOT NULL ORDER BY restored_at DESC LIMIT 1`
+	markRestored = `UPDATE backups SET hold_until = 0, ended_at = $2, restored_at = $3 WHERE id = $1`
+)
+
+// hold is a held lease.
+type hold struct {
+	db    *sqldb.DB
+	sql   holdSQL
+	id    string
+	lease time.Duration
+}
+
+// takeHold writes the row. ErrBusy: another backup of the database runs.
+func takeHold(ctx context.Context, db *sqldb.DB, id, target string, lease time.Duration) (*hold, error) {
+	h := &hold{db: db, sql: newHoldSQL(db.Engine()), id: id, lease: lease}
+	err := db.Transact(ctx, func(tx *sqldb.Tx) error {
+		if db.Engine() == sqldb.Postgres { // two inserts at once would not see each other
+			if err := tx.Exec(ctx, lockBackups); err != nil {
+				return err
+			}
+		}
+		return changeOne(ctx, tx, ErrBusy, h.sql.insert(), id, target, lease.Milliseconds())
+	})
+	if err != nil {
+		return nil, fmt.Errorf("hold the registry's bytes: %w", err)
+	}
+	return h, nil
+}
+
+// changeOne runs a statement that changes one row, or returns none.
+func changeOne(ctx context.Context, tx *sqldb.Tx, none error, statement string, args ...any) error {
+	changed, err := sqldb.First(ctx, tx, []any{new(string)}, statement+" RETURNING id", args...)
+	if err == nil && !changed {
+		return none
+	}
+	return err
+}
+
+// extend begins the lease again, unless it has ended.
+func (h *hold) extend(ctx context.Context) error {
+	return h.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		return changeOne(ctx, tx, errHold, h.sql.extend(), h.id, h.lease.Milliseconds())
+	})
+}
+
+// keep extends the lease until ctx ends, and cancels the work when it is lost. Other
+// failures are repeated: the lease decides.
+func (h *hold) keep(ctx context.Context, every time.Duration, lose context.CancelCauseFunc) {
+	for task.Sleep(ctx, every) {
+		if err := h.extend(ctx); errors.Is(err, errHold) {
+			lose(err)
+			return
+		}
+	}
+}
+
+// end records a whole backup and releases the hold.
+func (h *hold) end(ctx context.Context) error {
+	err := h.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		var b sqldb.Batch
+		b.Exec(h.sql.end(), h.id)
+		b.Exec(h.sql.forget(), h.id)
+		return tx.Send(ctx, &b)
+	})
+	if err != nil {
+		return fmt.Errorf("record the backup: %w", err)
+	}
+	return nil
+}
+
+// release ends the hold of a backup that failed.
+func (h *hold) release(ctx context.Context) error {
+	return h.db.Transact(ctx, func(tx *sqldb.Tx) error { return tx.Exec(ctx, releaseHold, h.id) })
+}
+
+// Record is a backup in the database that was backed up.
+type Record struct {
+	ID, Target string
+	At         time.Time
+}
+
+// Last returns the last whole backup of a database.
+func Last(ctx context.Context, db *sqldb.DB) (r Record, found bool, err error) {
+	var at int64
+	found, err = db.Row(ctx, findLast, nil, &r.ID, &r.Target, &at)
+	r.At = time.UnixMilli(at).UTC()
+	return r, found, err
+}
+
+// RestoredFrom returns the backup that a database was restored from, and when.
+func RestoredFrom(ctx context.Context, db *sqldb.DB) (r Record, found bool, err error) {
+	var at int64
+	found, err = db.Row(ctx, findRestored, nil, &r.ID, &at)
+	r.At = time.UnixMilli(at).UTC()
+	return r, found, err
 }

@@ -2,7 +2,7 @@
 // Kubernetes API for a signed-in browser.
 //
 // The page has no privileged backend. A browser signs in with a token, with a one-time
-// link (session.go) or at an OpenID Connect provider (oidc.go), and gets a cookie. Below /console/api/ the request is
+// link (session.go) or at an OpenID Connect provider (signin.go), and gets a cookie. Below /console/api/ the request is
 // handed to the API, or to the registry, with the session's user as its client; they
 // authorize it as any other. The cookie opens nothing else.
 //

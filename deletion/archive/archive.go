@@ -11,7 +11,7 @@
 //
 //   - Nothing is overwritten. An object whose name is taken is skipped.
 //   - An object comes back as it was when its deletion was asked for, with its uid
-//     (restore.go). The result names what differs (changes.go).
+//     (restore.go). The result names what differs (plan.go).
 //   - A restore is idempotent: a repeated one continues where the last one
 //     stopped.
 //   - References are kept. If an owner does not exist, the collector would delete the
