@@ -10,7 +10,7 @@ export { html, render, useState, useEffect, useRef, useLayoutEffect };
 /** Run a question now and then every so often, while the page is visible. The last
  * answer stays while the next one is on its way.
  * @template T
- * @param {(signal: AbortSignal) => Promise<T>} question @param {number} every milliseconds; 0: once @param {any[]} deps
+ * @param {(signal: AbortSignal) => Promise<T>} question @param {number | ((data: T | undefined) => number)} every milliseconds, for the last answer; 0: once @param {any[]} deps
  * @returns {{data: T | undefined, error: Error | undefined, again: () => void}} */
 export function useAnswer(question, every, deps) {
   const [state, setState] = useState(/** @type {{data?: T, error?: Error}} */ ({}));
@@ -19,20 +19,22 @@ export function useAnswer(question, every, deps) {
     const stop = new AbortController();
     let timer = 0;
     let running = false;
+    let next = typeof every === "number" ? every : every(undefined);
     const run = async () => {
       clearTimeout(timer);
       if (running) return;
       running = true;
       try {
         const data = await question(stop.signal);
+        if (typeof every !== "number") next = every(data);
         if (!stop.signal.aborted) setState({ data });
       } catch (err) {
         if (!stop.signal.aborted) setState((s) => ({ data: s.data, error: /** @type {Error} */ (err) }));
       }
       running = false;
-      if (every && !stop.signal.aborted && !document.hidden) timer = setTimeout(run, every);
+      if (next && !stop.signal.aborted && !document.hidden) timer = setTimeout(run, next);
     };
-    const shown = () => { if (!document.hidden && every) run(); };
+    const shown = () => { if (!document.hidden && next) run(); };
     document.addEventListener("visibilitychange", shown);
     again.current = run;
     setState({});

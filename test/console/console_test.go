@@ -369,6 +369,10 @@ func TestSecondPerson(t *testing.T) {
 	run("create", "namespace", "shop")
 	run("create", "configmap", "prices", "-n", "shop")
 	run("create", "configmap", "hidden", "-n", "default")
+	for _, name := range []string{"gone-1", "gone-2"} {
+		run("create", "configmap", name, "-n", "shop")
+		run("delete", "configmap", name, "-n", "shop")
+	}
 	run("create", "rolebinding", "jane", "--clusterrole=view", "--user=jane", "-n", "shop")
 	kubeconfig, err := clientcmd.Load([]byte(run("exeunt", "user", "add", "jane")))
 	if err != nil {
@@ -390,6 +394,8 @@ func TestSecondPerson(t *testing.T) {
 	p.shootAll("now")
 	p.write("input.namespace", "shop\r")
 	p.see("Nothing is being deleted.")
+	p.see("gone-2")
+	p.until("no number that is not known", `!document.body.innerText.includes("in the archive")`)
 	p.open("#/object/core/configmaps/shop/prices")
 	p.see("Ownership")
 	p.press("What would a delete remove?")
@@ -405,7 +411,7 @@ func TestSecondPerson(t *testing.T) {
 	p.see("cannot list resource \"secrets\"")
 	p.until("no claim", `!document.body.innerText.includes("There are none") && !document.body.innerText.includes("0 objects")`)
 	for hash, shows := range map[string]string{
-		"#/objects": "in namespace shop", "#/object/core/configmaps/shop/": "prices", "#/archive": "The archive is empty", "#/registry": "You may not see this.",
+		"#/objects": "in namespace shop", "#/object/core/configmaps/shop/": "prices", "#/archive": "2 deletions", "#/registry": "You may not see this.",
 		"#/machines": "You may not see this.", "#/deletion/shop/no-such-deletion": "There is no such deletion", "#/why/no-such-object": "is gone", "#/now": "Nothing is being deleted.",
 	} {
 		p.open(hash)

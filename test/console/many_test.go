@@ -44,6 +44,7 @@ func TestManyObjects(t *testing.T) {
 
 	p.open("#/object/core/configmaps/default/parent")
 	p.until("a folded graph", `document.querySelectorAll(".node").length > 1 && document.querySelectorAll(".node").length <= 200`)
+	p.until("honest counts", fmt.Sprintf(`[...document.querySelectorAll(".node text")].some(e => e.textContent === %q)`, thousands(*objects/2)+" objects"))
 	p.open("#/delete/core/configmaps/default/parent")
 	p.see("to confirm")
 	p.write("#confirm-name", "parent")

@@ -202,6 +202,13 @@ func TestDeletionPage(t *testing.T) {
 	p.click("#delete-now")
 	p.until("another address", fmt.Sprintf(`location.hash.startsWith("#/deletion/default/%s.")`, root.UID))
 	exact(wholeTree, 0)
+	p.see(fmt.Sprintf("%d objects would come back, 0 would be skipped.", wholeTree))
+
+	// What was purged cannot come back, and the plan says so.
+	must(t, s, "delete", "archivedobject", must(t, s, "get", "archivedobjects", "--field-selector=spec.name=tree-0-0", "-o", "jsonpath={.items[0].metadata.name}"))
+	p.reload()
+	p.see(fmt.Sprintf("%d objects would come back, 0 would be skipped, 1 would fail", wholeTree-1))
+	p.see("1 object was purged from the archive")
 }
 
 // TestTotals: numbers of the pages are those of the API, also when there are more than a page reads.

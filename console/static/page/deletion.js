@@ -59,7 +59,7 @@ export function DeletionPage({ namespace, chosen, id, plan }) {
     const begun = plan && (!exists || state === "DELETING") ? await cascadeOf(place, id, signal) : null;
     if (begun) go(deletionLink(begun));
     return { object, exists, kind: exists && object.name ? await kindOf(object.apiVersion, object.kind) : undefined };
-  }, 1000, [place, id, plan]);
+  }, (d) => (d && d.cascade ? (!open(d.cascade) ? 5000 : d.cascade.status.remaining > 10000 ? 3000 : 1000) : 1500), [place, id, plan]);
   const { cascade: c, object, kind, exists } = /** @type {any} */ (found.data || {});
   if (c) return html`<${Deletion} cascade=${c} error=${found.error} again=${found.again} />`;
   if (kind) return html`<${Plan} reference=${object} kind=${kind} />`;

@@ -31,11 +31,10 @@ export function Now({ namespace }) {
   <//>`;
 }
 
-/** How many objects the archive has. Of very many the server does not say it. @param {any} list */
+/** How many objects the archive has, if the server says so: it does not count for clients that may see a part, or very many. @param {any} list */
 function inArchive(list) {
-  if (!list) return "";
-  const n = (list.items || []).length + (list.metadata.remainingItemCount || 0);
-  return list.metadata.continue && list.metadata.remainingItemCount === undefined ? "; more than 100,000 objects in the archive" : `; ${count(n, "object")} in the archive`;
+  if (!list || (list.metadata.continue && list.metadata.remainingItemCount === undefined)) return "";
+  return `; ${count((list.items || []).length + (list.metadata.remainingItemCount || 0), "object")} in the archive`;
 }
 
 /** @param {{cascade: any}} props */
