@@ -248,18 +248,16 @@ func (t *reporter) absent(client kind.Client, ref v1.ObjectReference, path *fiel
 	if uid == "" {
 		return status, nil
 	}
-	if status.Remaining, err = graph.CountDependents(t.ctx, t.r, uid, math.MaxInt64); err != nil {
-		return status, err
-	}
 	cascade := string(uid)
 	if gone != nil && cascades.RootUID(gone.Cascade) == uid {
 		cascade = gone.Cascade
+		status.Remaining, err = gc.Remaining(t.ctx, &t.r.Reader, t.kinds, cascade)
+	} else {
+		status.Remaining, err = graph.CountDependents(t.ctx, t.r, uid, math.MaxInt64)
 	}
-	below, err := cascades.CountFollowing(t.ctx, t.r, cascade)
 	if err != nil {
 		return status, err
 	}
-	status.Remaining += below
 	if gone != nil {
 		at := metav1.NewTime(time.UnixMilli(gone.RemovedAt))
 		reason := v1.Reason{Type: v1.ReasonGone, Message: "it was deleted" + removedBy(gone), Since: &at, Resolve: "to bring it back: exeunt restore " + restoreArgs(status.Object)}

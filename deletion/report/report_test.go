@@ -99,6 +99,15 @@ func TestReasons(t *testing.T) {
 			state: v1.Deleting,
 			want:  "Finalizer: finalizer example.com/hold has not been removed, which second set\n",
 		},
+		"a finalizer that a client without a name set": {
+			prepare: func(w *world) object.Object {
+				o := w.Create(thing{Namespace: "n", Name: "a", Finalizers: hold, Managed: []metav1.ManagedFieldsEntry{managedBy("unknown", hold[0], 100)}})
+				w.Delete(o.Key, background)
+				return o
+			},
+			state: v1.Deleting,
+			want:  "Finalizer: finalizer example.com/hold has not been removed\n",
+		},
 		"a finalizer without a manager": {
 			prepare: func(w *world) object.Object {
 				o := w.Create(thing{Namespace: "n", Name: "a", Finalizers: hold})
@@ -461,7 +470,9 @@ func TestGone(t *testing.T) {
 			Owners: []metav1.OwnerReference{w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "set"}, "set", true)}})
 		w.Create(thing{Namespace: "n", Name: "later", Owners: []metav1.OwnerReference{w.Reference(object.Key{Kind: "configmaps", Namespace: "n", Name: "app"}, "app", true)}})
 		w.Delete(held.Key, metav1.DeleteOptions{})
+		w.Exec(`UPDATE objects SET deletion_cascade = 'app' WHERE name = 'held'`)
 		w.Exec(`DELETE FROM gc_object_reviews`)
+		w.Exec(`INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at) VALUES ('app', 0, 0, 'removed', 0)`)
 		ask := func(name string) v1.DeletionReportStatus {
 			t.Helper()
 			status, err := w.service.Report(t.Context(), kindtest.Almighty(), v1.DeletionReportSpec{Object: v1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "n", Name: name}})
@@ -475,6 +486,7 @@ func TestGone(t *testing.T) {
   Dependent: ConfigMap held in namespace n is being deleted
     Finalizer: finalizer example.com/hold has not been removed
   Dependent: ConfigMap later in namespace n is not being deleted yet
+Review: the collector reviews it next
 `
 		if text := outline(got.Reasons, ""); text != want || got.Exists || got.Remaining != 2 || got.Object.UID != "app" || got.Reasons[0].Since.UnixMilli() != 5001 {
 			t.Errorf("got %+v\n%s\nwant\n%s", got, text, want)

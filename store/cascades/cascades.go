@@ -252,12 +252,6 @@ func CountBelow(ctx context.Context, s sqldb.Sender, engine sqldb.Engine, id str
 	return count(ctx, s, countBelow[engine], id, sqldb.List(engine, uids), most)
 }
 
-// CountFollowing counts the dependents of all removed objects of a cascade,
-// without those of its root.
-func CountFollowing(ctx context.Context, s sqldb.Sender, id string) (int64, error) {
-	return count(ctx, s, `SELECT count(*) FROM archive a JOIN owners w ON w.owner_uid = a.uid WHERE TRUE`+Followed, id)
-}
-
 // CountUnrestored counts the names in a cascade that have no restored object,
 // except the archive's row. It uses archive_cascade_idx, and the unique index on
 // objects.uid for each row. The ServiceAccount "default" does not count: every namespace
