@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -193,7 +194,8 @@ func writeRestore(p *printer, warnings io.Writer, spec v1.RestoreSpec, status v1
 		p.line("It was not gone yet: its deletion waited to be confirmed. It is ACTIVE again%s.", suffix)
 		return
 	}
-	if more := status.Created - createdIn(status.Results); more > 0 {
+	listed := slices.DeleteFunc(slices.Clone(status.Results), func(r v1.RestoreResult) bool { return r.Outcome != v1.Created })
+	if more := status.Created - len(listed); more > 0 {
 		p.line("and %d more created%s", more, suffix)
 	}
 	waiting := ""
@@ -206,15 +208,6 @@ func writeRestore(p *printer, warnings io.Writer, spec v1.RestoreSpec, status v1
 		p.line("%s left with it and still in the archive: exeunt restore --cascade %s, or the same command with --with-cascade",
 			counted(status.LeftBehind, "object"), status.Cascade)
 	}
-}
-
-func createdIn(results []v1.RestoreResult) (n int) {
-	for _, r := range results {
-		if r.Outcome == v1.Created {
-			n++
-		}
-	}
-	return n
 }
 
 // writeConflicts lists the objects that were skipped because their name is taken.

@@ -90,6 +90,17 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 	return nil
 }
 
+// collects reports whether the collector deletes an object because of its owners.
+func (w *walk) collects(h *head) (bool, error) {
+	m, err := object.ParseMeta(h.Body)
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", h.Key, err)
+	}
+	owners, err := w.lookUp([]question{{h, m}})
+	standing := func(r *metav1.OwnerReference) gc.Standing { return w.standing(h.Namespace, r, owners) }
+	return gc.Decide(&m, standing, h.Parent).Action == gc.Delete, err
+}
+
 // asksLate reports whether the collector may ask webhooks and policies too late: while it asks, an
 // owner in foreground deletion that the object does not block stops waiting. The object then goes after
 // an owner that something else holds, and does not wait for its own dependents.

@@ -395,18 +395,26 @@ func (w *walk) judge(rows []*store.Dependent) error {
 	if err := w.decide(open); err != nil {
 		return err
 	}
-	if !w.later && w.waits {
-		w.connect(rows)
+	if w.later || !w.waits {
+		return nil
 	}
-	return nil
+	return w.connect(rows)
 }
 
-// connect adds the edges of blocking dependents.
-func (w *walk) connect(rows []*store.Dependent) {
+// connect adds the edges of blocking dependents. One whose deletion with its container is denied, and which another owner
+// keeps, loses its reference instead.
+func (w *walk) connect(rows []*store.Dependent) error {
 	for i := range rows {
 		d := rows[i]
 		from, known := w.index[d.UID]
 		to := w.index[d.Owner]
+		if known && w.nodes[from].denied && w.nodes[from].why != byOwner {
+			if collected, err := w.collects(&d.Stored); err != nil {
+				return err
+			} else if !collected {
+				continue
+			}
+		}
 		if known && w.nodes[from].denied && !w.nodes[from].misnames && w.nodes[to].passes {
 			w.nodes[to].asks = true
 			if w.nodes[to].state == gone {
@@ -419,6 +427,7 @@ func (w *walk) connect(rows []*store.Dependent) {
 		w.circle = w.circle || from == 0
 		w.edges = append(w.edges, edge{from, to})
 	}
+	return nil
 }
 
 // ofKind reports whether a node has the kind that a reference names.
