@@ -115,7 +115,7 @@ func TestFiles(t *testing.T) {
 func TestTextStaysText(t *testing.T) {
 	sinks := regexp.MustCompile(`(?i)(inner|outer)HTML|insertAdjacentHTML|dangerouslySet|document\.write|createContextualFragment|DOMParser|srcdoc|\beval\(|new Function|javascript:|window\.open|location\.(assign|replace|href)|\bimport\(|set(Timeout|Interval)\(\s*["'` + "`" + `]`)
 	link := regexp.MustCompile(`href=(\$\{[^}]*|"[^"]*)`)
-	own := regexp.MustCompile(`^("(#|/console/)|\$\{["` + "`" + `]#/|\$\{objectLink\(|\$\{(n\.)?href$)`)
+	own := regexp.MustCompile(`^("(#|/console/)|\$\{["` + "`" + `]#/|\$\{(object|deletion)Link\(|\$\{(n\.)?href$)`)
 	scripts := 0
 	err := fs.WalkDir(static, "static", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(name, ".js") || strings.HasPrefix(name, "static/vendor/") {

@@ -64,12 +64,12 @@ export function ObjectPage({ group, resource, namespace, name }) {
   }
   const m = object.metadata;
   const ref = { apiVersion: apiVersion(kind), kind: kind.kind, namespace: m.namespace, name: m.name, uid: m.uid };
-  const place = `#/deletion/${encodeURIComponent(m.namespace || (kind.kind === "Namespace" ? m.name : "-"))}/${encodeURIComponent(m.uid)}`;
+  const href = `#/deletion/${encodeURIComponent(m.namespace || (kind.kind === "Namespace" ? m.name : "-"))}/${encodeURIComponent(m.uid)}/plan`;
   const state = gone ? "gone" : m.deletionTimestamp ? ((m.finalizers || []).length ? "held" : "leaving") : "live";
   return html`<${Page} title=${html`<span class="kind">${kind.kind}</span> ${m.name}`} sub=${html`<${State} state=${state} text=${stateText(m, gone)} />${m.namespace && html` in <a href=${`#/object/core/namespaces/-/${encodeURIComponent(m.namespace)}`}>${m.namespace}</a>`}`}
-    actions=${html`${gone ? html`<a class="button" href=${place + "/plan"}>Its deletion</a>` : html`
-      ${m.deletionTimestamp ? html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a><a class="button" href=${place + "/plan"}>Its deletion</a>`
-        : right ? html`<a class="button danger" href=${place + "/plan"}>Delete…</a>` : html`<a class="button" href=${place + "/plan"}>What would a delete remove?</a>`}`}`}>
+    actions=${html`${gone ? html`<a class="button" href=${href}>Its deletion</a>` : html`
+      ${m.deletionTimestamp ? html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a><a class="button" href=${href}>Its deletion</a>`
+        : right ? html`<a class="button danger" href=${href}>Delete…</a>` : html`<a class="button" href=${href}>What would a delete remove?</a>`}`}`}>
     <${Problem} error=${failed} />
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
     <${Events} object=${object} kind=${kind} />
