@@ -150,7 +150,7 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 	}
 	for _, r := range q.meta.OwnerReferences {
 		n := w.find(r.UID)
-		t.uncertain = t.uncertain || n != nil && n.uncertain
+		t.uncertain = t.uncertain || n != nil && (n.uncertain || w.later && w.uncertain(n))
 		if n == nil || !n.leaving() || seen[r.UID] || owners[r.UID].Foreground {
 			continue // not leaving, or in foreground deletion before: never solid in this walk
 		}
