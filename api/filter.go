@@ -89,16 +89,12 @@ type observedWriter struct {
 }
 
 func (w *observedWriter) WriteHeader(code int) {
-	if w.code == 0 {
-		w.code = code
-	}
+	w.code = cmp.Or(w.code, code)
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *observedWriter) Write(b []byte) (int, error) {
-	if w.code == 0 {
-		w.code = http.StatusOK
-	}
+	w.code = cmp.Or(w.code, http.StatusOK)
 	return w.ResponseWriter.Write(b)
 }
 

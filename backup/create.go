@@ -222,9 +222,7 @@ func (c *creation) undo(ctx context.Context) error {
 
 func (c *creation) copyDatabase(ctx context.Context) (err error) {
 	parent := c.options.Staging
-	if parent == "" {
-		parent = c.target.dir // empty means the system's
-	}
+	parent = cmp.Or(parent, c.target.dir) // empty means the system's
 	if c.target.dir != "" {
 		if err := removeStaging(c.target.dir); err != nil {
 			return err

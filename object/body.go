@@ -302,3 +302,10 @@ func CheckDepth(doc []byte) error {
 func TooDeep() error {
 	return BadRequestf("the document is nested too deeply: at most %d arrays and objects may stand inside each other", MaxDepth)
 }
+
+// SpecFinalizers returns spec.finalizers of a Namespace.
+func SpecFinalizers(body []byte) ([]string, error) {
+	var ns struct{ Spec struct{ Finalizers []string } }
+	err := json.Unmarshal(body, &ns)
+	return ns.Spec.Finalizers, err
+}

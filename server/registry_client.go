@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"cmp"
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
@@ -327,9 +328,7 @@ func (w *answerWriter) Header() http.Header { return w.header }
 
 // WriteHeader is part of http.ResponseWriter.
 func (w *answerWriter) WriteHeader(code int) {
-	if w.code == 0 {
-		w.code = code
-	}
+	w.code = cmp.Or(w.code, code)
 }
 
 // Write is part of http.ResponseWriter.

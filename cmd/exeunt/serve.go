@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"cmp"
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/server"
 )
@@ -89,9 +90,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 			if c.RegistryReviewAfter, err = durations("--registry-review-after", reviewAfter); err != nil {
 				return err
 			}
-			if c.OrphanWait == 0 {
-				c.OrphanWait = -1 // the zero value is the default
-			}
+			c.OrphanWait = cmp.Or(c.OrphanWait, -1) // the zero value is the default
 			for _, limit := range []*time.Duration{&c.SlowRequest, &c.StatementTimeout, &c.LockTimeout, &c.IdleTransactionTimeout} {
 				if *limit == 0 {
 					*limit = -1 // the zero value is the default

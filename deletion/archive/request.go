@@ -15,6 +15,7 @@ import (
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"cmp"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
@@ -114,9 +115,7 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 		return nil, errors.New("a Restore needs the user whose rights it has")
 	}
 	s.User = kind.UserInfo(client.User)
-	if s.name == "" {
-		s.name = r.GenerateName + utilrand.String(10)
-	}
+	s.name = cmp.Or(s.name, r.GenerateName+utilrand.String(10))
 	if problem := object.NameProblem(s.name); problem != "" {
 		return nil, object.BadRequestf("metadata.name: %s", problem)
 	}

@@ -2,7 +2,6 @@ package preview
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -82,6 +81,7 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 		n.uncertain = tally.leaving > tally.orphaning
 	}
 	n.several, n.misnames = tally.leaving > 1, tally.misnamed
+	w.misnames = w.misnames || n.misnames
 	n.byOther = n.leaving() && w.byOther(q)
 	n.uncertain = n.uncertain || tally.uncertain
 	if !w.leaf(q, n) {
@@ -239,7 +239,7 @@ func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 		return n
 	case slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents):
 		n.state = foreground
-	case key.Kind == object.Namespaces && slices.Contains(specFinalizers(body), string(corev1.FinalizerKubernetes)),
+	case hold.full,
 		key.Kind == object.Definitions && slices.Contains(m.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer):
 		n.state = emptying
 	case n.holds:
@@ -266,6 +266,7 @@ func (w *walk) rules(storage string) lifecycle.Rules {
 type Holders struct {
 	Finalizers, Spec []string // Spec: spec.finalizers of a Namespace
 	Grace            int64    // seconds
+	full             bool     // a Namespace that the server empties first
 }
 
 func (h Holders) none() bool { return len(h.Finalizers) == 0 && len(h.Spec) == 0 && h.Grace == 0 }
@@ -287,26 +288,10 @@ func HoldersOf(kind string, m metav1.ObjectMeta, body []byte) Holders {
 	if kind != object.Namespaces {
 		return h
 	}
-	for _, f := range specFinalizers(body) {
-		if f != string(corev1.FinalizerKubernetes) {
-			h.Spec = append(h.Spec, f)
-		}
-	}
+	spec, _ := object.SpecFinalizers(body)
+	h.Spec = slices.DeleteFunc(spec, func(f string) bool { return f == string(corev1.FinalizerKubernetes) })
+	h.full = len(h.Spec) < len(spec)
 	return h
-}
-
-// specFinalizers returns spec.finalizers of a Namespace, nil if the body cannot be
-// read.
-func specFinalizers(body []byte) []string {
-	var ns struct {
-		Spec struct {
-			Finalizers []string `json:"finalizers"`
-		} `json:"spec"`
-	}
-	if err := json.Unmarshal(body, &ns); err != nil {
-		return nil
-	}
-	return ns.Spec.Finalizers
 }
 
 // settle computes which nodes remain, at this point of the walk: those that

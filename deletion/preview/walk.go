@@ -114,18 +114,21 @@ type walk struct {
 	containers []container
 	leaves     leaves
 
-	later  bool // in the second pass
-	waits  bool // a node leaves in the foreground, or passes its grace period on
-	circle bool // the object depends on one of its dependents
-	full   bool // the cascade has more than most objects
-	twice  bool // leaves may be met again
-	most   int  // bounds the nodes
+	asking map[types.UID]bool // owners that an earlier try of the walk found to ask
+
+	later    bool // in the second pass
+	waits    bool // a node leaves in the foreground, or passes its grace period on
+	circle   bool // the object depends on one of its dependents
+	misnames bool // a dependent names a leaving owner by an unserved kind
+	full     bool // the cascade has more than most objects
+	twice    bool // leaves may be met again
+	most     int  // bounds the nodes
 }
 
 func (s *Service) newWalk(r *reader) *walk {
 	return &walk{
 		s: s, r: r, now: s.opts.Now(), most: s.opts.Objects, kinds: s.kinds.Snapshot(),
-		index: map[types.UID]int32{}, nameIndex: map[string]int32{},
+		index: map[types.UID]int32{}, nameIndex: map[string]int32{}, asking: map[types.UID]bool{},
 	}
 }
 
@@ -136,10 +139,10 @@ func (w *walk) reference(key object.Key, uid types.UID) v1.ObjectReference {
 // run follows the deletion of an object to its end.
 func (w *walk) run(h *head, options metav1.DeleteOptions) error {
 	err := w.follow(h, options)
-	if errors.Is(err, errTwice) {
+	for errors.Is(err, errTwice) {
 		again := w.s.newWalk(w.r)
 		again.most, again.leaves, again.denied, again.collected = w.most, leaves{off: true}, w.denied, w.collected
-		again.judges = w.judges
+		again.judges, again.asking = w.judges, w.asking
 		*w = *again
 		err = w.follow(h, options)
 	}
@@ -240,6 +243,9 @@ func (w *walk) put(h *head, n node) int32 {
 	n = n.of(w, h)
 	n.later = w.later && n.leaving()
 	w.nodes[i] = n
+	if w.asking[h.UID] {
+		w.nodes[i].ask()
+	}
 	switch n.state {
 	case foreground, orphaning, emptying:
 		if c, ok := containerOf(h, i); ok {
@@ -416,9 +422,8 @@ func (w *walk) connect(rows []*store.Dependent) error {
 			}
 		}
 		if known && w.nodes[from].denied && !w.nodes[from].misnames && w.nodes[to].passes {
-			w.nodes[to].asks = true
-			if w.nodes[to].state == gone {
-				w.nodes[to].state = held
+			if w.nodes[to].ask() && w.misnames {
+				w.asking[d.Owner], w.twice = true, true
 			}
 		}
 		if !known || !d.Blocking || w.nodes[to].state != foreground || w.nodes[from].state == gone && !w.nodes[from].passes || !w.ofKind(&w.nodes[to], gc.Reference{Group: d.As.Group, Kind: d.As.Kind}) {
@@ -428,6 +433,15 @@ func (w *walk) connect(rows []*store.Dependent) error {
 		w.edges = append(w.edges, edge{from, to})
 	}
 	return nil
+}
+
+// ask lets an owner wait until policies admit the deletion of a dependent. It reports whether the walk took it for gone.
+func (n *node) ask() (wasGone bool) {
+	if wasGone = n.state == gone; wasGone {
+		n.state = held
+	}
+	n.asks = true
+	return wasGone
 }
 
 // ofKind reports whether a node has the kind that a reference names.

@@ -3,7 +3,6 @@ package builtin
 import (
 	"context"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -257,12 +256,8 @@ func keepNamespace(name string) error {
 // hasNoSpecFinalizers returns false for a body that cannot be decoded: the namespace then
 // stays, which is safer than leaving its contents behind.
 func hasNoSpecFinalizers(body []byte) bool {
-	var ns struct {
-		Spec struct {
-			Finalizers []string `json:"finalizers"`
-		} `json:"spec"`
-	}
-	return json.Unmarshal(body, &ns) == nil && len(ns.Spec.Finalizers) == 0
+	left, err := object.SpecFinalizers(body)
+	return err == nil && len(left) == 0
 }
 
 // SigningRequests is the storage name of CertificateSigningRequest.

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"cmp"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -160,9 +161,7 @@ func Read(ctx context.Context, s sqldb.Sender, id string) (*Cascade, error) {
 	if c.Root.Kind == object.Namespaces {
 		c.Root.Namespace = "" // the archive stores a namespace as inside itself
 	}
-	if c.Root.UID == "" {
-		c.Root.UID = RootUID(id)
-	}
+	c.Root.UID = cmp.Or(c.Root.UID, RootUID(id))
 	return c, nil
 }
 

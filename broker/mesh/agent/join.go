@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"cmp"
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 )
 
@@ -88,9 +89,7 @@ func (a *Agent) draft() error {
 		Server: strings.Join(a.config.Servers, ","), TokenID: parts[1], Nonce: rand.Text(),
 		Secret: base64.RawURLEncoding.EncodeToString(secret), Name: a.config.Name,
 	}
-	if s.Name == "" {
-		s.Name = machineName()
-	}
+	s.Name = cmp.Or(s.Name, machineName())
 	return a.dir.save()
 }
 
