@@ -103,11 +103,11 @@ func (w *walk) collects(h *head) (bool, error) {
 
 // asksLate reports whether the collector may ask webhooks and policies too late: while it asks, an
 // owner in foreground deletion that the object does not block stops waiting. The object then goes after
-// an owner that something else holds, and does not wait for its own dependents.
+// an owner that something else holds, does not wait for its own dependents, and has no grace period of the owner.
 func (w *walk) asksLate(q *question) bool {
 	return slices.ContainsFunc(q.meta.OwnerReferences, func(r metav1.OwnerReference) bool {
 		n := w.find(r.UID)
-		return n != nil && n.state == foreground && (n.holds || q.Parent) && (r.BlockOwnerDeletion == nil || !*r.BlockOwnerDeletion)
+		return n != nil && n.state == foreground && (n.holds || q.Parent || n.grace != noGrace) && (r.BlockOwnerDeletion == nil || !*r.BlockOwnerDeletion)
 	}) && w.asks(q.Kind)
 }
 

@@ -29,7 +29,7 @@ var policies = []metav1.DeletionPropagation{
 }
 
 // differed are seeds of graphs whose preview was wrong once.
-var differed = []uint64{463, 3705, 5153, 5950}
+var differed = []uint64{463, 3705, 5153, 5950, 6668}
 
 // TestPreviewIsWhatADeleteDoes makes random graphs, previews a delete, does it, runs the
 // collector until it is idle, and compares. Then it removes the finalizers of every object
