@@ -196,23 +196,29 @@ function Search({ input, namespace }) {
     matching(text).then((all) => { if (live) setFound(all); }, () => {});
     return () => { live = false; };
   }, [text]);
-  const name = text.split(/[/ ]/).slice(1).join("/").trim();
+  const nameIn = (/** @type {string} */ words) => words.split(/[/ ]/).slice(1).join("/").trim();
   const leave = (/** @type {string} */ address) => { location.hash = address; setText(""); input.current.blur(); };
-  const go = async (/** @type {any} */ k) => {
+  const go = async (/** @type {any} */ k, /** @type {string} */ words) => {
+    const name = nameIn(words);
     if (k && !name) { leave(`#/objects/${k.group || "core"}/${k.resource}`); return; }
     setHint("Searching…");
     const wanted = k ? [k] : (await kinds()).filter((x) => x.verbs.includes("list") && x.group !== "lifecycle.exeunt.dev");
-    const all = await named(wanted, name || text.trim(), namespace);
+    const all = await named(wanted, name || words, namespace);
     if (all.length === 1) { leave(objectLink(all[0].kind, all[0].object.metadata.namespace, all[0].object.metadata.name)); return; }
     setObjects(all);
-    setHint(all.length ? "" : `No ${k ? k.kind : "kind begins with “" + text + "”, and no object"} is named ${name || text.trim()} ${namespace ? "in " + namespace : "in any namespace"}.`);
+    setHint(all.length ? "" : `No ${k ? k.kind : "kind begins with “" + words + "”, and no object"} is named ${name || words} ${namespace ? "in " + namespace : "in any namespace"}.`);
   };
-  const submit = (/** @type {Event} */ e) => { e.preventDefault(); if (text.trim()) matching(text).then((all) => go(name || all.length ? all[0] : null)).catch((err) => setHint(err.message)); };
+  // The field, not the state: the last letters may not be drawn yet.
+  const submit = (/** @type {Event} */ e) => {
+    e.preventDefault();
+    const words = input.current.value.trim();
+    if (words) matching(words).then((all) => go(nameIn(words) || all.length ? all[0] : null, words)).catch((err) => setHint(err.message));
+  };
   return html`<form class="search" role="search" onSubmit=${submit}>
     <input ref=${input} type="search" aria-label="Search: a kind, a name, or kind/name" placeholder="Search: deploy/web   (press /)" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ e) => { if (e.key === "Escape") { setText(""); input.current.blur(); } }} />
     ${hint && html`<p class="hint" role="alert">${hint}</p>`}
     ${text && !hint && (objects.length > 0 ? html`<ul class="found">${objects.slice(0, 20).map(({ kind, object: { metadata: m } }) => html`<li><button type="button" onClick=${() => leave(objectLink(kind, m.namespace, m.name))}><span class="kind">${kind.kind}</span> ${m.name} <span class="faint">${m.namespace || "cluster"}</span></button></li>`)}</ul>`
-      : found.length > 0 && html`<ul class="found">${found.map((k) => html`<li><button type="button" onClick=${() => go(k).catch((err) => setHint(err.message))}><span class="kind">${k.kind}</span> ${name} <span class="faint">${k.group || "core"}</span></button></li>`)}</ul>`)}</form>`;
+      : found.length > 0 && html`<ul class="found">${found.map((k) => html`<li><button type="button" onClick=${() => go(k, text.trim()).catch((err) => setHint(err.message))}><span class="kind">${k.kind}</span> ${nameIn(text)} <span class="faint">${k.group || "core"}</span></button></li>`)}</ul>`)}</form>`;
 }
 
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));
