@@ -83,7 +83,8 @@ func (w *walk) decideOne(q *question, owners map[types.UID]gc.Owner) error {
 	n.several, n.misnames = tally.leaving > 1, tally.misnamed
 	w.misnames = w.misnames || n.misnames
 	n.byOther = n.leaving() && w.byOther(q)
-	n.uncertain = n.uncertain || tally.uncertain
+	// One that is named by an unserved kind keeps the object for a while, in which the others may go first.
+	n.uncertain = n.uncertain || tally.uncertain || tally.misnamed && tally.leaving > 1
 	if !w.leaf(q, n) {
 		w.put(q.head, n)
 	}
