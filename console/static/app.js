@@ -2,6 +2,7 @@
 // The shell: sign-in, navigation, search, keyboard. Every page has an address of its own.
 
 import { html, render, useState, useEffect, useRef, useAnswer, Act, Dialog, Problem, objectLink } from "./view.js";
+import { arrive, choice, choose, onChoice } from "./address.js";
 import { get, kinds, session, pathOf, query, forgetRights } from "./api.js";
 import { Now } from "./page/now.js";
 import { Kinds, Objects } from "./page/objects.js";
@@ -34,18 +35,15 @@ const signInFailures = new Map([
   ["busy", "Too many sign-ins failed from your address. Try again in a moment."],
 ]);
 
-/** The address as parts: #/object/core/pods/shop/web → ["object", "core", …]. */
-function readHash() { return location.hash.replace(/^#\/?/, "").split("/").map((p) => { try { return decodeURIComponent(p); } catch { return p; } }); }
-
 function App() {
   const [user, setUser] = useState(/** @type {any} */ (undefined)); // undefined: not known yet; null: signed out
-  const [hash, setHash] = useState(readHash());
+  const [hash, setHash] = useState(arrive);
   const [notice, setNotice] = useState("");
   useEffect(() => {
     // A link with a code may be opened in a tab that shows the page already. The code must not stay in the address.
     const enter = () => {
-      const [page, text] = readHash();
-      const clean = () => { history.replaceState(null, "", "#/now"); setHash(["now"]); };
+      const [page, text] = arrive();
+      const clean = () => { history.replaceState(null, "", "#/now"); setHash(arrive()); };
       if (page === "signin-failed") { setNotice(signInFailures.get(text) || "The sign-in failed."); clean(); }
       if (page !== "signin" || !text) return null;
       clean();
@@ -54,10 +52,11 @@ function App() {
     const known = (/** @type {any} */ u) => { forgetRights(); setNotice(""); setUser(u); };
     const moved = () => {
       if (enter()) return;
-      setHash(readHash());
+      setHash(arrive());
       requestAnimationFrame(() => document.getElementById("main")?.focus({ preventScroll: true }));
     };
     addEventListener("hashchange", moved);
+    onChoice(() => setHash((h) => [...h]));
     session.ended = () => { setUser(null); setNotice("Your session has ended."); };
     if (!enter()) sessionRequest("GET").then(known, () => setUser(null));
     return () => removeEventListener("hashchange", moved);
@@ -90,7 +89,7 @@ function SignIn({ notice, onUser }) {
 
 /** @param {{user: any, hash: string[], signOut: () => Promise<void>}} props */
 function Shell({ user, hash, signOut }) {
-  const [namespace, setNamespace] = useState(sessionStorage.getItem("namespace") || "");
+  const [namespace] = choice("ns");
   const [help, setHelp] = useState(false);
   const [answers, setAnswers] = useState(true);
   const search = useRef(/** @type {any} */ (null));
@@ -104,14 +103,13 @@ function Shell({ user, hash, signOut }) {
     return () => document.removeEventListener("keydown", key);
   }, []);
   useEffect(() => { session.answers = setAnswers; return () => { session.answers = () => {}; }; }, []);
-  const choose = (/** @type {string} */ n) => { sessionStorage.setItem("namespace", n); setNamespace(n); };
   const here = hash[3] === "plan" ? "objects" : tabOf(hash[0]);
   useEffect(() => { document.title = [hash[hash.length - 1] || "now", "Exeunt"].join(" · "); }, [hash]);
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
     <header class="bar"><a class="brand" href="#/now">Exeunt</a>
       <nav aria-label="Pages">${tabs.map(([id, name]) => html`<a href=${"#/" + id} aria-current=${here === id ? "page" : undefined}>${name}</a>`)}</nav>
       <${Search} input=${search} namespace=${namespace} />
-      <${Namespaces} value=${namespace} onChange=${choose} />
+      <${Namespaces} value=${namespace} onChange=${(/** @type {string} */ ns) => choose({ ns, row: "", sel: "" }, true)} />
       <span class="who"><span class="faint">${user.name}</span> <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keyboard shortcuts">?</button> <${Act} kind="small" run=${signOut}>Sign out<//></span></header>
     ${!answers && html`<p class="problem offline" role="alert"><strong>The server does not answer.</strong> The page tries again. What it shows may be old.</p>`}
     <${Route} hash=${hash} namespace=${namespace} user=${user} />

@@ -2,7 +2,7 @@
 // The ownership graph: a layered layout (pure), its picture, and the same as a table
 // for people who do not see the picture.
 
-import { html, State, useState, useRef, useLayoutEffect } from "./view.js";
+import { html, State, choice, useRef, useLayoutEffect } from "./view.js";
 
 /**
  * @typedef {{id: string, label: string, kind: string, state: any, note?: string, href?: string, many?: number, focus?: boolean}} Node
@@ -108,7 +108,8 @@ function shorten(text, most) { return text.length > most ? text.slice(0, most - 
 
 /** @param {{nodes: Node[], edges: Edge[], label: string}} props */
 export function Graph({ nodes, edges, label }) {
-  const [asTable, setTable] = useState(false);
+  const [view, setView] = choice("graph");
+  const asTable = view === "table";
   const canvas = useRef(/** @type {any} */ (null));
   const folded = fold(nodes, edges, 60);
   const { nodes: placed, width, height } = layout(folded.nodes, folded.edges);
@@ -119,7 +120,7 @@ export function Graph({ nodes, edges, label }) {
     if (canvas.current && focus) { canvas.current.scrollTop = focus.y - canvas.current.clientHeight / 2; canvas.current.scrollLeft = focus.x + wide - canvas.current.clientWidth; }
   }, [!!focus, asTable]);
   return html`<div class="graph">
-    <div class="switch"><button type="button" class="small" aria-pressed=${asTable} onClick=${() => setTable(!asTable)}>${asTable ? "As a picture" : "As a table"}</button></div>
+    <div class="switch"><button type="button" class="small" aria-pressed=${asTable} onClick=${() => setView(asTable ? "" : "table")}>${asTable ? "As a picture" : "As a table"}</button></div>
     ${asTable ? html`<${GraphTable} nodes=${folded.nodes} edges=${folded.edges} label=${label} />` : html`
     <div class="canvas" ref=${canvas} tabindex="0" role="region" aria-label=${label}>
       <svg viewBox="-2 -2 ${width + 4} ${height + 4}" width=${width + 4} height=${height + 4} aria-hidden="true">

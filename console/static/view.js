@@ -4,8 +4,9 @@
 
 import { html, render, useState, useEffect, useRef, useLayoutEffect } from "./vendor/htm-preact.js";
 import { kindOf, kinds } from "./api.js";
+import { choice, choose, useSelection } from "./address.js";
 
-export { html, render, useState, useEffect, useRef, useLayoutEffect };
+export { html, render, useState, useEffect, useRef, useLayoutEffect, choice, choose, useSelection };
 
 /** Run a question now and then every so often, while the page is visible. The last
  * answer stays while the next one is on its way.
@@ -42,6 +43,12 @@ export function useAnswer(question, every, deps) {
     return () => { stop.abort(); clearTimeout(timer); document.removeEventListener("visibilitychange", shown); };
   }, deps);
   return { data: state.data, error: state.error, again: () => again.current() };
+}
+
+/** A field that narrows a list; its text is in the address. @param {{label: string, name?: string, short?: string}} props */
+export function Filter({ label, name = "q", short }) {
+  const [text, setText] = choice(name);
+  return html`<input type="search" aria-label=${label} placeholder=${short || label} value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />`;
 }
 
 /** The current time, renewed every second. */
@@ -221,24 +228,4 @@ export function useRight(question, deps) { return useAnswer(question, 30000, dep
 /** Kinds that can be listed. */
 export function useKinds() {
   return useAnswer(async () => (await kinds()).filter((k) => k.verbs.includes("list")), 15000, []);
-}
-
-/** Move the selection of a list with j and k; Enter opens it.
- * @param {number} length @param {(index: number) => void} open */
-export function useSelection(length, open) {
-  const [selected, setSelected] = useState(-1);
-  // A layout effect: the keys work as soon as the rows are on the screen. An effect after the paint would lose some.
-  useLayoutEffect(() => {
-    /** @param {KeyboardEvent} e */
-    const key = (e) => {
-      const target = /** @type {HTMLElement} */ (e.target);
-      if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector("dialog[open]")) return;
-      if (e.key === "j") setSelected((s) => Math.min(length - 1, s + 1));
-      else if (e.key === "k") setSelected((s) => Math.max(0, s - 1));
-      else if (e.key === "Enter" && selected >= 0 && selected < length && !/^(A|BUTTON)$/.test(target.tagName)) open(selected);
-    };
-    document.addEventListener("keydown", key);
-    return () => document.removeEventListener("keydown", key);
-  }, [length, selected]);
-  return selected;
 }

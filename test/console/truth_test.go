@@ -305,8 +305,7 @@ func TestTour(t *testing.T) {
 	p.shootAll("refused")
 
 	// A long name of a namespace, a namespace that ends, rows of a table: at every width.
-	p.eval(fmt.Sprintf(`sessionStorage.setItem("namespace", %q); 0`, long), nil)
-	p.open("#/object/core/namespaces/-/ends")
+	p.open("#/object/core/namespaces/-/ends?ns=" + long)
 	p.reload()
 	inside := `(r => r.width > 0 && r.left >= 0 && r.right <= innerWidth)([...document.querySelectorAll(".who button")].pop().getBoundingClientRect())`
 	for _, width := range []int64{1440, 1024, 390} {
@@ -318,7 +317,7 @@ func TestTour(t *testing.T) {
 	p.until("a small header", `document.querySelector(".bar").getBoundingClientRect().height < 225 && getComputedStyle(document.querySelector(".bar")).position !== "sticky"`)
 	p.size(1440, 900)
 	p.shootAll("terminating")
-	p.eval(`sessionStorage.removeItem("namespace"); 0`, nil)
+	p.run(chromedp.SetValue("select.namespace", "", chromedp.ByQuery), chromedp.Evaluate(`document.querySelector("select.namespace").dispatchEvent(new Event("change")); 0`, nil))
 	p.open("#/objects/core/configmaps")
 	p.reload()
 	for _, width := range []int64{1440, 390} {

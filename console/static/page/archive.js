@@ -1,7 +1,7 @@
 // @ts-check
 // Archive: the cascades of the last day as units.
 
-import { html, useState, useAnswer, useSelection, Page, Problem, Loading, Age, Act, bytes } from "../view.js";
+import { html, useState, useAnswer, useSelection, choice, Filter, Page, Problem, Loading, Age, Act, bytes } from "../view.js";
 import { get, query, cascadesPath, deletionLink } from "../api.js";
 import { stateOf } from "./deletion.js";
 
@@ -9,19 +9,19 @@ import { stateOf } from "./deletion.js";
 export function Archive({ namespace }) {
   const newest = useAnswer((signal) => get(cascadesPath(namespace) + query({ limit: 100 }), { signal }), 3000, [namespace]);
   const [older, setOlder] = useState(/** @type {{items: any[], more: string | undefined, of: string}} */ ({ items: [], more: undefined, of: "" }));
-  const [text, setText] = useState("");
+  const [text] = choice("q");
   const first = newest.data ? newest.data.items : [];
   const rest = older.of === namespace ? older : { items: [], more: undefined };
   const known = new Set(first.map((/** @type {any} */ c) => c.metadata.name));
   const all = [...first, ...rest.items.filter((c) => !known.has(c.metadata.name))];
   const more = rest.more !== undefined ? rest.more : newest.data && newest.data.metadata.continue;
   const items = all.filter((c) => c.status.removed > 0 && JSON.stringify([c.spec.root, c.spec.requestedBy]).includes(text));
-  const selected = useSelection(items.length, (i) => { location.hash = deletionLink(items[i]); });
+  const selected = useSelection(items.map((c) => c.metadata.name), (i) => { location.hash = deletionLink(items[i]); });
   const load = async () => {
     const list = await get(cascadesPath(namespace) + query({ limit: 100, continue: more }));
     setOlder({ items: [...rest.items, ...list.items], more: list.metadata.continue || "", of: namespace });
   };
-  return html`<${Page} title="Archive" sub=${newest.data ? `${all.length.toLocaleString("en")} deletions${more ? ", and older ones" : ""}, until they expire` : ""} actions=${html`<input type="search" aria-label="Filter" placeholder="Filter" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />`}>
+  return html`<${Page} title="Archive" sub=${newest.data ? `${all.length.toLocaleString("en")} deletions${more ? ", and older ones" : ""}, until they expire` : ""} actions=${html`<${Filter} label="Filter" />`}>
     <${Problem} error=${newest.error} />
     ${!newest.data && !newest.error && html`<${Loading} />`}
     ${newest.data && items.length === 0 && html`<p class="empty">${text ? "Nothing matches the filter." : "The archive is empty."}</p>`}

@@ -2,8 +2,9 @@
 // A deletion, from its plan to the archive, at one address: what goes under each policy; how
 // far it is and what holds it; what left, and bringing it back.
 
-import { html, useState, useEffect, useRef, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, actionState, bytes, count, duration, objectLink } from "../view.js";
+import { html, useState, useEffect, useRef, useAnswer, useRight, choice, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, actionState, bytes, count, duration, objectLink } from "../view.js";
 import { get, post, send, ask, may, pause, kindOf, pathOf, apiVersion, query, cascadesPath, deletionLink } from "../api.js";
+import { replace as go } from "../address.js";
 import { useKind, useObject, Ownership } from "./object.js";
 
 const policies = ["Background", "Foreground", "Orphan"];
@@ -11,9 +12,6 @@ const policies = ["Background", "Foreground", "Orphan"];
 const large = 10;
 /** The server counts up to here what is not being deleted yet. */
 const mostFollowing = 100000;
-
-/** @param {string} address */
-const go = (address) => { history.replaceState(null, "", address); dispatchEvent(new HashChangeEvent("hashchange")); };
 
 /** The newest cascade that began with an object. @param {string} namespace @param {string} uid @param {AbortSignal} [signal] */
 async function cascadeOf(namespace, uid, signal) {
@@ -32,11 +30,12 @@ export function DeletePage({ group, resource, namespace, name }) {
   const { kind, error, unknown } = useKind(group, resource);
   const { object, error: failed, gone } = useObject(kind, namespace, name);
   const [absent, setAbsent] = useState(false);
+  const [policy] = choice("policy");
   useEffect(() => {
     if (!kind || (!object && !gone)) return;
     const find = async () => {
       const place = object ? object.metadata.namespace || (kind.kind === "Namespace" ? name : "") : kind.kind === "Namespace" ? name : namespace;
-      if (object) { go(`#/deletion/${encodeURIComponent(place || "-")}/${object.metadata.uid}/plan`); return; }
+      if (object) { go(`#/deletion/${encodeURIComponent(place || "-")}/${object.metadata.uid}/plan` + query({ policy })); return; }
       const list = await get("/apis/lifecycle.exeunt.dev/v1" + (place ? "/namespaces/" + encodeURIComponent(place) : "") + "/archivedobjects" + query({ fieldSelector: "spec.name=" + name, limit: 100 }));
       const last = list.items.find((/** @type {any} */ a) => a.spec.kind === kind.kind);
       if (last) go(`#/deletion/${encodeURIComponent(place || "-")}/${encodeURIComponent(last.spec.cascade)}`); else setAbsent(true);
@@ -70,7 +69,7 @@ export function DeletionPage({ namespace, chosen, id, plan }) {
 /** @param {{reference: any, kind: any}} props */
 function Plan({ reference, kind }) {
   const { namespace, name, uid } = reference;
-  const [policy, setPolicy] = useState("Background");
+  const [policy, setPolicy] = choice("policy", policies);
   const [typed, setTyped] = useState("");
   const right = useRight(() => may("delete", kind.group, kind.resource, namespace, name), [uid]);
   const plans = useAnswer(async (signal) => {
@@ -175,14 +174,14 @@ export function useRate(c) {
 function Deletion({ cascade: c, error, again }) {
   const root = c.spec.root, s = c.status, going = open(c);
   const rate = useRate(c);
-  const [back, setBack] = useState(false);
+  const [back, setBack] = choice("back");
   const report = useAnswer((signal) => (going ? ask("deletionreports", "DeletionReport", { object: { uid: root.uid } }, signal) : Promise.resolve(null)), 1500, [c.metadata.name, going]);
   const held = report.data ? holders(report.data.reasons || []) : [];
   const total = s.removed + s.remaining;
   const title = going ? "Deleting" : s.state === "restored" ? "Restored" : "Deleted";
   return html`<${Page} title=${html`${title} <span class="kind">${root.kind}</span> ${root.name}${total > 1 && html`, and what ${going ? "leaves" : "left"} with it`}`}
     sub=${html`${root.namespace && `in ${root.namespace}, `}asked for <${Age} at=${c.spec.startedAt} /> by ${c.spec.requestedBy}; ${stateOf(c)}`}
-    actions=${html`${going && !back && html`<button type="button" onClick=${() => setBack(true)}>Call it back…</button>`}<a class="button" href="#/archive">Archive</a>`}>
+    actions=${html`${going && !back && html`<button type="button" onClick=${() => setBack("yes")}>Call it back…</button>`}<a class="button" href="#/archive">Archive</a>`}>
     <${Problem} error=${error} />
     <${Panel} title="Progress" wide>
       <p id="progress" role="status"><${State} state=${going ? "leaving" : "gone"} text=${`${count(s.removed, "object")} gone, ${left(c)} left`} />${going && ` of ${s.remaining > mostFollowing ? "more than " : ""}${total.toLocaleString("en")}`}${rate >= 1 && s.remaining > 0 && `, ${Math.round(rate).toLocaleString("en")} a second, about ${duration((s.remaining / rate) * 1000)} to go`}</p>

@@ -1,7 +1,7 @@
 // @ts-check
 // One object: its summary, what owns it and what it owns, its Events, its YAML.
 
-import { html, useState, useEffect, useAnswer, useRight, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
+import { html, useState, useEffect, useAnswer, useRight, choice, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
 import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { yaml } from "../yaml.js";
@@ -187,7 +187,7 @@ const time = (e) => e.lastTimestamp || e.eventTime || e.metadata.creationTimesta
 
 /** @param {{object: any, kind: any}} props */
 function Yaml({ object, kind }) {
-  const [fields, setFields] = useState(false);
+  const [fields, setFields] = choice("fields");
   const shown = { apiVersion: apiVersion(kind), kind: kind.kind, ...object, metadata: { ...object.metadata } };
   if (!fields) {
     delete shown.metadata.managedFields;
@@ -195,6 +195,6 @@ function Yaml({ object, kind }) {
     if (!Object.keys(shown.metadata.annotations).length) delete shown.metadata.annotations;
   }
   if (kind.kind === "Secret" && shown.data) shown.data = Object.fromEntries(Object.keys(shown.data).map((k) => [k, "(hidden)"]));
-  return html`<label class="inline"><input type="checkbox" checked=${fields} onChange=${() => setFields(!fields)} /> everything, managed fields too</label>
+  return html`<label class="inline"><input type="checkbox" checked=${!!fields} onChange=${() => setFields(fields ? "" : "all")} /> everything, managed fields too</label>
     <pre class="yaml" tabindex="0">${yaml(shown)}</pre>`;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 // Objects: every kind, its table with the server's columns, kept up to date by a watch.
 
-import { html, useState, useEffect, useRef, useKinds, useSelection, Page, Problem, Loading, VirtualTable, State, Age, objectLink, count } from "../view.js";
+import { html, useState, useEffect, useRef, useKinds, useSelection, choice, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
 import { get, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -12,11 +12,11 @@ const mostRows = 20000;
 /** @param {{namespace: string}} props */
 export function Kinds({ namespace }) {
   const all = useKinds();
-  const [filter, setFilter] = useState("");
+  const [filter] = choice("q");
   const shown = (all.data || []).filter((k) => (k.resource + k.group + k.kind).toLowerCase().includes(filter.toLowerCase()));
   const counts = useCounts(shown, namespace);
   return html`<${Page} title="Objects" sub=${namespace ? "in namespace " + namespace : "in all namespaces"}
-    actions=${html`<input type="search" aria-label="Filter kinds" placeholder="Filter kinds" value=${filter} onInput=${(/** @type {any} */ e) => setFilter(e.target.value)} />`}>
+    actions=${html`<${Filter} label="Filter kinds" />`}>
     <${Problem} error=${all.error} />
     ${!all.data && !all.error && html`<${Loading} />`}
     <ul class="kinds">${shown.map((k) => html`<li key=${k.resource + k.group}><a href=${`#/objects/${k.group || "core"}/${k.resource}`}>
@@ -129,13 +129,13 @@ function useRows(kind, namespace, labelSelector) {
 export function Objects({ group, resource, namespace }) {
   const all = useKinds();
   const kind = (all.data || []).find((k) => k.resource === resource && k.group === (group === "core" ? "" : group));
-  const [text, setText] = useState("");
-  const [labels, setLabels] = useState("");
-  const [only, setOnly] = useState("all");
+  const [text] = choice("q");
+  const [labels, setLabels] = choice("labels");
+  const [only, setOnly] = choice("show", ["all", "deleting", "orphans", "dangling"]);
   const rows = useRows(kind, namespace, labels);
   const dangling = useDangling(rows.rows, only === "dangling");
   const shown = rows.rows.filter((r) => matches(r, text, only, dangling));
-  const selected = useSelection(shown.length, (i) => open(shown[i], kind));
+  const selected = useSelection(shown.map(key), (i) => open(shown[i], kind));
   useEffect(() => { if ((only !== "all" || text) && rows.more) rows.loadMore(); }, [only, text, rows.rows.length]);
   if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
   if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
@@ -143,7 +143,7 @@ export function Objects({ group, resource, namespace }) {
   const indexes = rows.columns.map((c, i) => (c.priority === 0 ? i : -1)).filter((i) => i >= 0);
   const heads = [...(kind.namespaced && !namespace ? ["Namespace"] : []), ...columns.map((c) => c.name), "State"];
   return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
-    <input type="search" aria-label="Filter by name" placeholder="Filter by name" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />
+    <${Filter} label="Filter by name" />
     <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
     <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
       <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>

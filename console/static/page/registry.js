@@ -1,7 +1,7 @@
 // @ts-check
 // Registry: repositories, tags, layers, referrers; delete and undelete; collection.
 
-import { html, useState, useAnswer, Page, Panel, Problem, Loading, Age, State, Act, Dialog, Command, bytes, count } from "../view.js";
+import { html, useState, useAnswer, choice, Filter, Page, Panel, Problem, Loading, Age, State, Act, Dialog, Command, bytes, count } from "../view.js";
 import { get, send, post, query } from "../api.js";
 
 const manifests = ["application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json",
@@ -11,11 +11,11 @@ const someTags = 20;
 
 export function Registry() {
   const list = useAnswer((signal) => get("/apis/registry.exeunt.dev/v1/repositories?limit=500", { signal }), 3000, []);
-  const [text, setText] = useState("");
+  const [text] = choice("q");
   const items = ((list.data && list.data.items) || []).filter((/** @type {any} */ r) => r.spec.path.includes(text));
   const sum = (/** @type {string} */ f) => items.reduce((/** @type {number} */ n, /** @type {any} */ r) => n + ((r.status && r.status[f]) || 0), 0);
   return html`<${Page} title="Registry" sub=${list.data ? `${count(items.length, "repository", "repositories")}, ${bytes(sum("size"))}, of which collection will free ${bytes(sum("reclaimable"))}` : ""}
-    actions=${html`<input type="search" aria-label="Filter repositories" placeholder="Filter" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} />`}>
+    actions=${html`<${Filter} label="Filter repositories" short="Filter" />`}>
     <${Problem} error=${list.error} />
     ${!list.data && !list.error && html`<${Loading} />`}
     ${list.data && items.length === 0 && html`<p class="empty">There are no repositories. The first push makes one.</p>`}
@@ -69,7 +69,7 @@ async function platform(path, m, signal) {
 
 /** @param {{path: string}} props */
 export function RepositoryPage({ path }) {
-  const [text, setText] = useState("");
+  const [text] = choice("q");
   const [most, setMost] = useState(someTags);
   const list = useAnswer(async (signal) => (await get(`/v2/${path}/tags/list?n=1000`, { signal })).tags || [], 5000, [path]);
   const tags = (list.data || []).filter((/** @type {string} */ t) => t.includes(text));
@@ -80,7 +80,7 @@ export function RepositoryPage({ path }) {
   const found = content.data;
   const gone = deleted.data || [];
   const all = !!list.data && some.length === list.data.length;
-  return html`<${Page} title=${path} sub=${list.data ? count(list.data.length, "tag") + (list.data.length === 1000 ? " and more" : "") : ""} actions=${html`<input type="search" aria-label="Filter tags" placeholder="Filter tags" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} /><a class="button" href="#/registry">All repositories</a>`}>
+  return html`<${Page} title=${path} sub=${list.data ? count(list.data.length, "tag") + (list.data.length === 1000 ? " and more" : "") : ""} actions=${html`<${Filter} label="Filter tags" /><a class="button" href="#/registry">All repositories</a>`}>
     <${Problem} error=${list.error || content.error} />
     ${(!list.data || !found) && !list.error && !content.error && html`<${Loading} />`}
     ${found && found.images.map((/** @type {any} */ i) => html`<${Image} key=${i.tag} path=${path} image=${i} users=${found.users} all=${all} again=${again} />`)}
