@@ -135,7 +135,8 @@ func (u *undoWorld) run() {
 	u.undefine()
 }
 
-// requester are the fields of a CertificateSigningRequest that name who asks for it: whoever restores it.
+// requester lists the fields of a CertificateSigningRequest that name its creator. A restored one
+// names the user that restored it.
 var requester = []string{"spec.username", "spec.uid", "spec.groups", "spec.extra"}
 
 func (u *undoWorld) compare(before, after map[object.Key][]byte) {

@@ -266,6 +266,16 @@ func asText(m *metav1.ObjectMeta) string {
 	return string(text)
 }
 
+// gone reports whether no object of the graph has the uid now.
+func (g *graph) gone(uid types.UID) bool {
+	for i := range g.objects {
+		if m := g.meta(i); m != nil && m.UID == uid {
+			return false
+		}
+	}
+	return true
+}
+
 // compare checks an object against the prediction for now.
 func (g *graph) compare(i int, item v1.Item, touched bool, before map[types.UID]string) {
 	m := g.meta(i)
@@ -285,7 +295,7 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before map[types.UID]
 		// removed too, and what the collector kept because that one existed follows its references.
 		was := func(uid types.UID) bool { return strings.Contains(before[uid], `"deletionTimestamp"`) }
 		ok = asText(m) == before[g.objects[i].UID] || was(g.objects[i].UID) ||
-			slices.ContainsFunc(g.things[i].Owners, func(r metav1.OwnerReference) bool { return was(r.UID) })
+			slices.ContainsFunc(g.things[i].Owners, func(r metav1.OwnerReference) bool { return was(r.UID) && g.gone(r.UID) })
 	case item.Action == v1.Delete:
 		ok = found == "gone"
 	case item.Action == v1.Block:
