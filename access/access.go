@@ -1,6 +1,6 @@
 // Package access is the front door: a request goes in, and the client and a decision
-// come out. Every listener asks it who the client is (Door.Authenticate) and whether
-// the client may (Door.Authorize).
+// come out. Every listener asks it who the client is (Control.Authenticate) and whether
+// the client may (Control.Authorize).
 //
 // Authenticators and authorizers are those of k8s.io/apiserver. Roles come from
 // access/directory, which follows the store in memory. A denial is never an error: it
@@ -42,8 +42,8 @@ import (
 	"github.com/exeunt/exeunt/internal/inflight"
 )
 
-// Door authenticates and authorizes. It is safe for concurrent use.
-type Door struct {
+// Control authenticates and authorizes. It is safe for concurrent use.
+type Control struct {
 	directory   *directory.Directory
 	accounts    *serviceaccount.Authority // nil if this server issues no tokens
 	authorities func() *x509.CertPool     // nil if no certificates are accepted
@@ -53,7 +53,7 @@ type Door struct {
 	throttle    *Throttle
 }
 
-// Config has the settings of a Door. The zero value is certificates and the tokens of
+// Config has the settings of a Control. The zero value is certificates and the tokens of
 // Users.
 type Config struct {
 	// ServiceAccounts issues and verifies their tokens. Nil: there are none.
@@ -64,28 +64,28 @@ type Config struct {
 	Authorities func() *x509.CertPool
 }
 
-// NewDoor returns a front door. It does no I/O.
-func NewDoor(d *directory.Directory, c Config) *Door {
-	door := &Door{directory: d, authorities: c.Authorities, throttle: NewThrottle(time.Now)}
+// NewControl returns a front door. It does no I/O.
+func NewControl(d *directory.Directory, c Config) *Control {
+	control := &Control{directory: d, authorities: c.Authorities, throttle: NewThrottle(time.Now)}
 	// The first that knows a token decides; an error of one is reported only if no other
 	// knows it.
 	var audiences authenticator.Audiences
 	var known []authenticator.Token
 	if c.ServiceAccounts != nil {
-		door.accounts, audiences = c.ServiceAccounts, authenticator.Audiences{c.ServiceAccounts.Issuer}
+		control.accounts, audiences = c.ServiceAccounts, authenticator.Audiences{c.ServiceAccounts.Issuer}
 		// A signature costs 0.1 ms, and a bound object a query: what they say is good for a second.
 		known = append(known, cache.New(c.ServiceAccounts, false, time.Second, 0))
 	}
 	for _, t := range append([]authenticator.Token{userTokens{d}}, c.Tokens...) {
 		known = append(known, authenticator.WrapAudienceAgnosticToken(audiences, t))
 	}
-	door.tokens = group.NewTokenGroupAdder(tokenunion.New(known...), []string{user.AllAuthenticated})
-	door.requests = union.NewFailOnError(sessions{}, certificates{d}, bearertoken.New(door.tokens), anonymous{})
+	control.tokens = group.NewTokenGroupAdder(tokenunion.New(known...), []string{user.AllAuthenticated})
+	control.requests = union.NewFailOnError(sessions{}, certificates{d}, bearertoken.New(control.tokens), anonymous{})
 	roles := func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		return d.Roles().Authorize(ctx, a)
 	}
 	var err error
-	door.authz, err = authorizerunion.New(
+	control.authz, err = authorizerunion.New(
 		authorizerunion.NamedAuthorizer{AuthorizerName: "privileged", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
 		authorizerunion.NamedAuthorizer{AuthorizerName: "broker", Authorizer: authorizer.AuthorizerFunc(brokerRights)},
 		authorizerunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: authorizer.AuthorizerFunc(roles)},
@@ -93,55 +93,55 @@ func NewDoor(d *directory.Directory, c Config) *Door {
 	if err != nil {
 		panic(err) // the names are constant and differ
 	}
-	return door
+	return control
 }
 
 // Authenticate identifies the client of a request, and removes the credentials from
 // it. It returns false for a client without valid credentials; on the public paths
 // that is the anonymous user, unless it sent invalid ones. It counts failures; a listener
 // asks Slow first.
-func (d *Door) Authenticate(req *http.Request) (user.Info, bool) {
+func (c *Control) Authenticate(req *http.Request) (user.Info, bool) {
 	if req.Context().Value(serverKey{}) != nil {
 		return serverUser, true
 	}
 	credential := secretOf(req)
-	response, ok, err := d.requests.AuthenticateRequest(req)
+	response, ok, err := c.requests.AuthenticateRequest(req)
 	if err != nil || !ok {
-		d.throttle.Failed(req.RemoteAddr, credential)
+		c.throttle.Failed(req.RemoteAddr, credential)
 		return nil, false
 	}
-	d.throttle.Succeeded(credential)
+	c.throttle.Succeeded(credential)
 	req.Header.Del("Authorization")
 	return response.User, true
 }
 
 // AuthenticateToken identifies the owner of a bearer token, for the audiences in the
 // context, or for this server.
-func (d *Door) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	return d.tokens.AuthenticateToken(ctx, token)
+func (c *Control) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	return c.tokens.AuthenticateToken(ctx, token)
 }
 
 // ServiceAccounts returns the authority of their tokens, or nil.
-func (d *Door) ServiceAccounts() *serviceaccount.Authority { return d.accounts }
+func (c *Control) ServiceAccounts() *serviceaccount.Authority { return c.accounts }
 
 // Authorizer decides on behalf of the libraries.
-func (d *Door) Authorizer() authorizer.Authorizer { return d.authz }
+func (c *Control) Authorizer() authorizer.Authorizer { return c.authz }
 
 // Rules lists what a user may do in a namespace.
-func (d *Door) Rules() authorizer.RuleResolver { return d.directory.Roles() }
+func (c *Control) Rules() authorizer.RuleResolver { return c.directory.Roles() }
 
 // Roles returns the roles and bindings as of now.
-func (d *Door) Roles() *rbac.Index { return d.directory.Roles() }
+func (c *Control) Roles() *rbac.Index { return c.directory.Roles() }
 
 // Authorize reports whether the client of the request in ctx may do what the request
 // asks: its user and parsed RequestInfo are in the context. A denial comes with its
 // attributes. The reason is Kubernetes', for a denial and for an allowance.
-func (d *Door) Authorize(ctx context.Context) (denied authorizer.Attributes, reason string, err error) {
+func (c *Control) Authorize(ctx context.Context) (denied authorizer.Attributes, reason string, err error) {
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	decision, reason, err := d.authz.Authorize(ctx, attributes)
+	decision, reason, err := c.authz.Authorize(ctx, attributes)
 	if decision == authorizer.DecisionAllow {
 		return nil, reason, nil
 	}
@@ -150,8 +150,8 @@ func (d *Door) Authorize(ctx context.Context) (denied authorizer.Attributes, rea
 
 // CheckGrant refuses a write of a role or binding that gives rights which the client
 // does not hold. Old is nil on create.
-func (d *Door) CheckGrant(ctx context.Context, client user.Info, obj, old runtime.Object) error {
-	return d.directory.Roles().CheckGrant(ctx, d.authz, client, obj, old)
+func (c *Control) CheckGrant(ctx context.Context, client user.Info, obj, old runtime.Object) error {
+	return c.directory.Roles().CheckGrant(ctx, c.authz, client, obj, old)
 }
 
 // anonymous admits clients without credentials to the public paths, for reading.
@@ -187,7 +187,7 @@ const (
 
 // Throttle slows clients that present wrong credentials, per address: 429 with
 // Retry-After, before the credential is checked. Share one between all listeners of a
-// process (Door.Throttle).
+// process (Control.Throttle).
 //
 // A credential that was good before is always checked, and good ones cost nothing, so
 // clients behind one address (NAT) do not suffer from a guest among them who guesses.
@@ -307,12 +307,12 @@ func (t *Throttle) hash(from, credential string) uint64 {
 
 // Throttle returns the throttle of failed logins, for listeners that check credentials
 // themselves.
-func (d *Door) Throttle() *Throttle { return d.throttle }
+func (c *Control) Throttle() *Throttle { return c.throttle }
 
 // Slow returns how long the client must wait before Authenticate checks the credential of
 // the request, because of failures before; zero: it need not. A listener answers 429.
-func (d *Door) Slow(req *http.Request) time.Duration {
-	return d.throttle.Wait(req.RemoteAddr, secretOf(req))
+func (c *Control) Slow(req *http.Request) time.Duration {
+	return c.throttle.Wait(req.RemoteAddr, secretOf(req))
 }
 
 // secretOf returns the credential that Authenticate will check and that can be guessed. A

@@ -24,14 +24,14 @@ import (
 	"github.com/exeunt/exeunt/access/rbac"
 )
 
-// door is a front door without roles.
-func door() *Door { return NewDoor(directory.Of(rbac.Objects{}), Config{}) }
+// control knows no roles.
+func control() *Control { return NewControl(directory.Of(rbac.Objects{}), Config{}) }
 
 // serve listens with the identity, and answers with the client's name and groups.
 func serve(t *testing.T, id *Identity) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		found, ok := door().Authenticate(req)
+		found, ok := control().Authenticate(req)
 		if !ok {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
@@ -184,7 +184,7 @@ func TestClientNeedsAName(t *testing.T) {
 		"expired":           {VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "bob"}, NotAfter: time.Now().Add(-time.Second)}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if found, ok := door().Authenticate(&http.Request{TLS: state, URL: &url.URL{Path: "/api"}, Header: http.Header{}}); ok {
+			if found, ok := control().Authenticate(&http.Request{TLS: state, URL: &url.URL{Path: "/api"}, Header: http.Header{}}); ok {
 				t.Errorf("taken for %v", found)
 			}
 		})
@@ -285,7 +285,7 @@ func TestAnonymous(t *testing.T) {
 		if test.authorization != "" {
 			req.Header.Set("Authorization", test.authorization)
 		}
-		if _, ok := door().Authenticate(req); ok != test.want {
+		if _, ok := control().Authenticate(req); ok != test.want {
 			t.Errorf("%+v: %v", test, ok)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // TestBrokerRights: the broker may write custom kinds and the Secrets of tokens, and
 // nothing of Kubernetes or of this server with which it could get further.
 func TestBrokerRights(t *testing.T) {
-	door := accesstest.Door()
+	control := accesstest.Control()
 	for _, test := range []struct {
 		user, verb, group, resource, namespace string
 		want                                   bool
@@ -36,7 +36,7 @@ func TestBrokerRights(t *testing.T) {
 		{"system:exeunt:broker", "impersonate", "", "users", "", false},
 		{"jane", "create", "infra.example.org", "xnodes", "shop", false},
 	} {
-		decision, _, err := door.Authorizer().Authorize(t.Context(), authorizer.AttributesRecord{
+		decision, _, err := control.Authorizer().Authorize(t.Context(), authorizer.AttributesRecord{
 			User: &user.DefaultInfo{Name: test.user, Groups: []string{user.AllAuthenticated}}, Verb: test.verb, ResourceRequest: true,
 			APIGroup: test.group, APIVersion: "v1", Resource: test.resource, Namespace: test.namespace, Name: "x",
 		})
@@ -48,10 +48,10 @@ func TestBrokerRights(t *testing.T) {
 
 // TestMetricsByRole: /metrics needs a role with that path, and not an administrator.
 func TestMetricsByRole(t *testing.T) {
-	door := accesstest.Door("ann system:monitoring")
+	control := accesstest.Control("ann system:monitoring")
 	for name, want := range map[string]bool{"ann": true, "bob": false} {
 		for path, allowed := range map[string]bool{"/metrics": want, "/exeunt/gc": false} {
-			decision, _, err := door.Authorizer().Authorize(t.Context(), authorizer.AttributesRecord{
+			decision, _, err := control.Authorizer().Authorize(t.Context(), authorizer.AttributesRecord{
 				User: &user.DefaultInfo{Name: name, Groups: []string{user.AllAuthenticated}}, Verb: "get", Path: path,
 			})
 			if got := decision == authorizer.DecisionAllow; got != allowed || err != nil {

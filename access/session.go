@@ -64,15 +64,15 @@ func CredentialOf(req *http.Request) (c Credential, ok bool) {
 
 // Reauthenticate identifies the client of a credential as the first request with it did.
 // It returns false if the credential is no longer valid.
-func (d *Door) Reauthenticate(ctx context.Context, c Credential) (user.Info, bool) {
+func (c *Control) Reauthenticate(ctx context.Context, from Credential) (user.Info, bool) {
 	var response *authenticator.Response
 	var ok bool
 	var err error
-	if c.Token != "" {
-		response, ok, err = d.tokens.AuthenticateToken(ctx, c.Token)
+	if from.Token != "" {
+		response, ok, err = c.tokens.AuthenticateToken(ctx, from.Token)
 	} else {
 		// Without ctx, which remembers the certificate of the browser's connection.
-		response, ok, err = certificates{d.directory}.AuthenticateRequest(&http.Request{TLS: d.verify(c.Chain)})
+		response, ok, err = certificates{c.directory}.AuthenticateRequest(&http.Request{TLS: c.verify(from.Chain)})
 	}
 	if err != nil || !ok {
 		return nil, false
@@ -82,16 +82,16 @@ func (d *Door) Reauthenticate(ctx context.Context, c Credential) (user.Info, boo
 
 // verify verifies a certificate as the handshake of a new connection does. It returns nil
 // if that would fail.
-func (d *Door) verify(chain [][]byte) *tls.ConnectionState {
+func (c *Control) verify(chain [][]byte) *tls.ConnectionState {
 	all, err := x509.ParseCertificates(bytes.Join(chain, nil))
-	if err != nil || len(all) == 0 || d.authorities == nil {
+	if err != nil || len(all) == 0 || c.authorities == nil {
 		return nil
 	}
 	others := x509.NewCertPool()
 	for _, c := range all[1:] {
 		others.AddCert(c)
 	}
-	chains, err := all[0].Verify(x509.VerifyOptions{Roots: d.authorities(), Intermediates: others, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	chains, err := all[0].Verify(x509.VerifyOptions{Roots: c.authorities(), Intermediates: others, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
 		return nil
 	}
@@ -100,8 +100,8 @@ func (d *Door) verify(chain [][]byte) *tls.ConnectionState {
 
 // Remember returns a user as a token of the registry keeps it: a User of this server with a
 // mark, so that Current finds it.
-func (d *Door) Remember(u user.Info) user.Info {
-	found := d.directory.User(u.GetName())
+func (c *Control) Remember(u user.Info) user.Info {
+	found := c.directory.User(u.GetName())
 	if found == nil || string(found.UID) != u.GetUID() {
 		return u
 	}
@@ -110,11 +110,11 @@ func (d *Door) Remember(u user.Info) user.Info {
 
 // Current returns a remembered user, or false if it is a User or a ServiceAccount that was
 // removed. Of others the server knows no more than what they logged in with.
-func (d *Door) Current(u user.Info) (user.Info, bool) {
+func (c *Control) Current(u user.Info) (user.Info, bool) {
 	if namespace, name, err := serviceaccount.SplitUsername(u.GetName()); err == nil {
-		return u, string(d.directory.Account(namespace, name)) == u.GetUID() && u.GetUID() != ""
+		return u, string(c.directory.Account(namespace, name)) == u.GetUID() && u.GetUID() != ""
 	}
-	response, ok, err := certificates{d.directory}.current(&authenticator.Response{User: u})
+	response, ok, err := certificates{c.directory}.current(&authenticator.Response{User: u})
 	if err != nil || !ok {
 		return nil, false
 	}
@@ -123,8 +123,8 @@ func (d *Door) Current(u user.Info) (user.Info, bool) {
 
 // Expires returns when a token that was authenticated ends; zero: never, or not known. A
 // token of the registry that it gives must not last longer.
-func (d *Door) Expires(token string) time.Time {
-	if found, expires := d.directory.UserByToken(v1.Hash(token)); found != nil {
+func (c *Control) Expires(token string) time.Time {
+	if found, expires := c.directory.UserByToken(v1.Hash(token)); found != nil {
 		return expires
 	}
 	return jwtaccount.Expires(token)

@@ -32,7 +32,7 @@ func TestReauthenticate(t *testing.T) {
 	if err := id.UseFiles(Files{ClientCA: f.ClientCA}); err != nil {
 		t.Fatal(err)
 	}
-	door := NewDoor(directory.Of(rbac.Objects{}), Config{Authorities: id.ClientAuthorities})
+	control := NewControl(directory.Of(rbac.Objects{}), Config{Authorities: id.ClientAuthorities})
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestReauthenticate(t *testing.T) {
 	guest := issued(foreign, now)
 	is := func(what string, c Credential, want bool) {
 		t.Helper()
-		u, ok := door.Reauthenticate(t.Context(), c)
+		u, ok := control.Reauthenticate(t.Context(), c)
 		if ok != want || ok && (u.GetName() != "jane" || !slices.Equal(u.GetGroups(), []string{"ops", "system:authenticated"})) {
 			t.Errorf("%s: %v, %v, want %v", what, u, ok, want)
 		}
@@ -68,16 +68,16 @@ func TestReauthenticate(t *testing.T) {
 		t.Fatalf("reload: %v, %v", changed, err)
 	}
 	is("one of an authority that has left", guest, false)
-	door.authorities = nil
+	control.authorities = nil
 	is("a certificate, without authorities", issued(id, now), false)
 
 	// A ServiceAccount that does not exist cannot sign in, with or without a uid.
-	if u, ok := door.Current(&user.DefaultInfo{Name: "system:serviceaccount:n:a"}); ok {
+	if u, ok := control.Current(&user.DefaultInfo{Name: "system:serviceaccount:n:a"}); ok {
 		t.Errorf("a ServiceAccount that does not exist is %v", u)
 	}
 	// Only the server says that a User asks for a certificate.
 	csr := &certificatesv1.CertificateSigningRequest{}
-	door.SetRequestor(&user.DefaultInfo{Name: "eve", Extra: map[string][]string{signing.UserKey: {"of-jane"}, "a": {"b"}}}, csr)
+	control.SetRequestor(&user.DefaultInfo{Name: "eve", Extra: map[string][]string{signing.UserKey: {"of-jane"}, "a": {"b"}}}, csr)
 	if csr.Spec.Username != "eve" || len(csr.Spec.Extra) != 1 || csr.Spec.Extra["a"][0] != "b" {
 		t.Errorf("the requestor is %+v", csr.Spec)
 	}

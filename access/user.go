@@ -89,7 +89,7 @@ func infoOf(u *v1.User) user.Info {
 
 // checkUser refuses to write a User that the client may not act as: its tokens would
 // give the client what impersonation does not.
-func (d *Door) checkUser(ctx context.Context, w Write) error {
+func (c *Control) checkUser(ctx context.Context, w Write) error {
 	if w.Resource.GroupResource() != v1.Users.GroupResource() {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (d *Door) checkUser(ctx context.Context, w Write) error {
 	for resource, all := range names {
 		for _, name := range all {
 			a := authorizer.AttributesRecord{User: w.Client, Verb: "impersonate", APIVersion: "v1", Resource: resource, Name: name, ResourceRequest: true}
-			if err := d.need(ctx, a, "cannot give tokens of a user that you cannot impersonate"); err != nil {
+			if err := c.need(ctx, a, "cannot give tokens of a user that you cannot impersonate"); err != nil {
 				return err
 			}
 		}
@@ -110,9 +110,9 @@ func (d *Door) checkUser(ctx context.Context, w Write) error {
 
 // Credential returns what UserByCredential knows a User's token by, and when the token
 // ends (zero: never); "" if it is not a User's.
-func (d *Door) Credential(token string) (string, time.Time) {
+func (c *Control) Credential(token string) (string, time.Time) {
 	hash := v1.Hash(token)
-	found, expires := d.directory.UserByToken(hash)
+	found, expires := c.directory.UserByToken(hash)
 	if found == nil {
 		return "", time.Time{}
 	}
@@ -121,8 +121,8 @@ func (d *Door) Credential(token string) (string, time.Time) {
 
 // UserByCredential returns the User as it is now, or false if the User or its token is
 // gone.
-func (d *Door) UserByCredential(credential string) (user.Info, bool) {
-	found, expires := d.directory.UserByToken(credential)
+func (c *Control) UserByCredential(credential string) (user.Info, bool) {
+	found, expires := c.directory.UserByToken(credential)
 	if found == nil || !expires.IsZero() && time.Now().After(expires) {
 		return nil, false
 	}

@@ -57,7 +57,7 @@ func TestUserIsOne(t *testing.T) {
 		st := storetest.Run(t, store.Options{DB: db})
 		d := directory.New(st, slog.New(slog.DiscardHandler))
 		id := open(t, t.TempDir(), hosts, time.Now())
-		door := NewDoor(d, Config{Authorities: id.ClientAuthorities})
+		control := NewControl(d, Config{Authorities: id.ClientAuthorities})
 		key := object.Key{Kind: "users.access.exeunt.dev", Name: "jane"}
 		tomorrow := time.Now().Add(24 * time.Hour).Truncate(time.Second)
 		put := func(uid, token string) {
@@ -82,7 +82,7 @@ func TestUserIsOne(t *testing.T) {
 		byCertificate := func() (user.Info, bool) {
 			req := httptest.NewRequest("GET", "/api", nil).WithContext(connection)
 			req.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, id.Authority}}}
-			return door.Authenticate(req)
+			return control.Authenticate(req)
 		}
 		first := &user.DefaultInfo{Name: "jane", UID: "first", Groups: []string{"dev"}}
 		var remembered user.Info = first
@@ -104,7 +104,7 @@ func TestUserIsOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			if step.exists {
-				remembered = door.Remember(first)
+				remembered = control.Remember(first)
 			}
 			is := func(how string, found user.Info, ok bool, groups ...string) {
 				t.Helper()
@@ -116,45 +116,45 @@ func TestUserIsOne(t *testing.T) {
 				u, ok := byCertificate()
 				is("certificate", u, ok, "dev", "system:authenticated")
 			}
-			u, ok := door.Reauthenticate(t.Context(), Credential{Chain: [][]byte{block.Bytes}})
+			u, ok := control.Reauthenticate(t.Context(), Credential{Chain: [][]byte{block.Bytes}})
 			is("the certificate of a session", u, ok, "dev", "system:authenticated")
-			u, ok = door.Authenticate(bearer("one"))
+			u, ok = control.Authenticate(bearer("one"))
 			is("token", u, ok, "ops", "system:authenticated")
-			u, ok = door.Reauthenticate(t.Context(), Credential{Token: "one"})
+			u, ok = control.Reauthenticate(t.Context(), Credential{Token: "one"})
 			is("the token of a session", u, ok, "ops", "system:authenticated")
-			u, ok = door.UserByCredential(v1.Hash("one"))
+			u, ok = control.UserByCredential(v1.Hash("one"))
 			is("the credential of a registry token", u, ok, "ops", "system:authenticated")
-			u, ok = door.Current(remembered)
+			u, ok = control.Current(remembered)
 			is("memory", u, ok, "dev")
-			if credential, ends := door.Credential("one"); (credential == v1.Hash("one")) != step.exists || !ends.IsZero() {
+			if credential, ends := control.Credential("one"); (credential == v1.Hash("one")) != step.exists || !ends.IsZero() {
 				t.Errorf("jane %s: the credential of her token is %q until %v", step.what, credential, ends)
 			}
 			csr := &certificatesv1.CertificateSigningRequest{}
-			door.SetRequestor(first, csr)
+			control.SetRequestor(first, csr)
 			if uid := csr.Spec.Extra[signing.UserKey]; (len(uid) == 1 && uid[0] == "first") != step.exists || csr.Spec.UID != "first" || !slices.Equal(csr.Spec.Groups, []string{"dev"}) {
 				t.Errorf("jane %s: a request for a certificate is of %+v", step.what, csr.Spec)
 			}
 		}
 		// An expired token identifies no user, and its rights end with it.
-		if u, ok := door.Authenticate(bearer("old")); ok {
+		if u, ok := control.Authenticate(bearer("old")); ok {
 			t.Errorf("an old token is %v", u)
 		}
-		if u, ok := door.UserByCredential(v1.Hash("old")); ok {
+		if u, ok := control.UserByCredential(v1.Hash("old")); ok {
 			t.Errorf("the credential of an old token is %v", u)
 		}
-		if u, ok := door.Authenticate(bearer("new")); !ok || u.GetUID() != "second" || !door.Expires("new").Equal(tomorrow) || !door.Expires("two").IsZero() {
-			t.Errorf("a token until %v is %v until %v", tomorrow, u, door.Expires("new"))
+		if u, ok := control.Authenticate(bearer("new")); !ok || u.GetUID() != "second" || !control.Expires("new").Equal(tomorrow) || !control.Expires("two").IsZero() {
+			t.Errorf("a token until %v is %v until %v", tomorrow, u, control.Expires("new"))
 		}
 		// Who is no User of this server stays who it was; a User's uid is not another's name.
 		stranger := &user.DefaultInfo{Name: "jane", UID: "of-a-provider", Groups: []string{"x"}}
-		if found, ok := door.Current(door.Remember(stranger)); !ok || found.GetUID() != "of-a-provider" {
+		if found, ok := control.Current(control.Remember(stranger)); !ok || found.GetUID() != "of-a-provider" {
 			t.Errorf("a stranger of that name is %v, %v", found, ok)
 		}
 	})
 }
 
-// TestServiceAccountAtTheDoor: a ServiceAccount's token is for this server, and who was remembered is the one that exists.
-func TestServiceAccountAtTheDoor(t *testing.T) {
+// TestServiceAccountToken: a ServiceAccount's token is for this server, and who was remembered is the one that exists.
+func TestServiceAccountToken(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		st := storetest.Run(t, store.Options{DB: db})
 		d := directory.New(st, slog.New(slog.DiscardHandler))
@@ -168,7 +168,7 @@ func TestServiceAccountAtTheDoor(t *testing.T) {
 			t.Fatal(err)
 		}
 		accounts := &serviceaccount.Authority{Keys: keys, Issuer: "https://here", Account: d.Account, Now: time.Now}
-		door := NewDoor(d, Config{ServiceAccounts: accounts})
+		control := NewControl(d, Config{ServiceAccounts: accounts})
 		issue := func(audience string) string {
 			token, _, err := accounts.Issue("n", serviceaccount.Bound{Name: "web", UID: web.UID}, []string{audience}, time.Hour, nil)
 			if err != nil {
@@ -177,24 +177,24 @@ func TestServiceAccountAtTheDoor(t *testing.T) {
 			return token
 		}
 		here, there := issue("https://here"), issue("https://there")
-		u, ok := door.Authenticate(bearer(here))
-		if !ok || u.GetName() != "system:serviceaccount:n:web" || !slices.Contains(u.GetGroups(), "system:authenticated") || door.ServiceAccounts() != accounts {
+		u, ok := control.Authenticate(bearer(here))
+		if !ok || u.GetName() != "system:serviceaccount:n:web" || !slices.Contains(u.GetGroups(), "system:authenticated") || control.ServiceAccounts() != accounts {
 			t.Fatalf("the account is %v, %v", u, ok)
 		}
-		if left := time.Until(door.Expires(here)); left < 50*time.Minute || left > time.Hour {
+		if left := time.Until(control.Expires(here)); left < 50*time.Minute || left > time.Hour {
 			t.Errorf("its token ends in %v", left)
 		}
-		if u, ok := door.Authenticate(bearer(there)); ok {
+		if u, ok := control.Authenticate(bearer(there)); ok {
 			t.Errorf("a token for another server is %v", u)
 		}
 		other := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"https://there"})
-		if response, ok, _ := door.AuthenticateToken(other, there); !ok || !slices.Equal(response.Audiences, authenticator.Audiences{"https://there"}) {
+		if response, ok, _ := control.AuthenticateToken(other, there); !ok || !slices.Equal(response.Audiences, authenticator.Audiences{"https://there"}) {
 			t.Errorf("asked for the other server: %+v, %v", response, ok)
 		}
-		if found, ok := door.Current(u); !ok || found.GetUID() != string(web.UID) {
+		if found, ok := control.Current(u); !ok || found.GetUID() != string(web.UID) {
 			t.Errorf("the account is remembered as %v, %v", found, ok)
 		}
-		if found, ok := door.Current(&user.DefaultInfo{Name: u.GetName(), UID: "another"}); ok {
+		if found, ok := control.Current(&user.DefaultInfo{Name: u.GetName(), UID: "another"}); ok {
 			t.Errorf("an account of that name before is %v", found)
 		}
 	})
@@ -203,7 +203,7 @@ func TestServiceAccountAtTheDoor(t *testing.T) {
 // TestAuthenticate: the credential leaves the request, what fails is counted and slowed, and only this process can say
 // who a client is.
 func TestAuthenticate(t *testing.T) {
-	d := door()
+	d := control()
 	session := httptest.NewRequest("GET", "/api", nil)
 	session.Header.Set("Authorization", "Bearer x")
 	session = session.WithContext(WithClient(t.Context(), &user.DefaultInfo{Name: "jane"}))
@@ -324,8 +324,8 @@ func TestRestoredUser(t *testing.T) {
 	}
 }
 
-// TestDoorAuthorizes: the decision is about the request in the context; a denial has its attributes.
-func TestDoorAuthorizes(t *testing.T) {
+// TestControlAuthorizes: the decision is about the request in the context; a denial has its attributes.
+func TestControlAuthorizes(t *testing.T) {
 	d := holding([]string{"get - secrets one shop"})
 	ask := func(client, verb string) (authorizer.Attributes, error) {
 		ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: client})

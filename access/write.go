@@ -51,14 +51,14 @@ type Write struct {
 //     confirm-cascade on the object.
 //
 // A create may set ownerReferences and finalizers: the object is the client's own.
-func (d *Door) CheckWrite(ctx context.Context, w Write) error {
-	if err := d.CheckGrant(ctx, w.Client, w.Object, w.Old); err != nil {
+func (c *Control) CheckWrite(ctx context.Context, w Write) error {
+	if err := c.CheckGrant(ctx, w.Client, w.Object, w.Old); err != nil {
 		return err
 	}
-	if err := d.checkUser(ctx, w); err != nil {
+	if err := c.checkUser(ctx, w); err != nil {
 		return err
 	}
-	if err := d.checkSigning(ctx, w); err != nil {
+	if err := c.checkSigning(ctx, w); err != nil {
 		return err
 	}
 	var owners []metav1.OwnerReference
@@ -68,24 +68,24 @@ func (d *Door) CheckWrite(ctx context.Context, w Write) error {
 	}
 	if now := w.Meta.GetOwnerReferences(); !sameOwners(now, owners) {
 		if w.OldMeta != nil {
-			if err := d.need(ctx, w.attributes("delete", ""), "cannot change ownerReferences of an object that you cannot delete"); err != nil {
+			if err := c.need(ctx, w.attributes("delete", ""), "cannot change ownerReferences of an object that you cannot delete"); err != nil {
 				return err
 			}
 		}
-		if err := d.checkBlocking(ctx, w, newlyBlocking(now, owners)); err != nil {
+		if err := c.checkBlocking(ctx, w, newlyBlocking(now, owners)); err != nil {
 			return err
 		}
 	}
 	if w.OldMeta != nil && !slices.Equal(w.Meta.GetFinalizers(), finalizers) {
-		if err := d.need(ctx, w.attributes("update", "finalizers"), "cannot change finalizers"); err != nil {
+		if err := c.need(ctx, w.attributes("update", "finalizers"), "cannot change finalizers"); err != nil {
 			return err
 		}
 	}
 	if w.Weakens {
-		return d.need(ctx, w.attributes("confirm-cascade", ""), "cannot make its guard weaker")
+		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot make its guard weaker")
 	}
 	if w.Confirms {
-		return d.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade")
+		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade")
 	}
 	return nil
 }
@@ -99,8 +99,8 @@ func (w *Write) attributes(verb, subresource string) authorizer.AttributesRecord
 }
 
 // need returns a denial in Kubernetes' words unless the client may.
-func (d *Door) need(ctx context.Context, a authorizer.AttributesRecord, why string) error {
-	decision, _, err := d.authz.Authorize(ctx, a)
+func (c *Control) need(ctx context.Context, a authorizer.AttributesRecord, why string) error {
+	decision, _, err := c.authz.Authorize(ctx, a)
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (d *Door) need(ctx context.Context, a authorizer.AttributesRecord, why stri
 	return responsewriters.ForbiddenStatusError(a, why)
 }
 
-func (d *Door) checkBlocking(ctx context.Context, w Write, refs []metav1.OwnerReference) error {
+func (c *Control) checkBlocking(ctx context.Context, w Write, refs []metav1.OwnerReference) error {
 	for _, ref := range refs {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
 		if err != nil {
@@ -125,7 +125,7 @@ func (d *Door) checkBlocking(ctx context.Context, w Write, refs []metav1.OwnerRe
 				a.Namespace = ""
 			}
 		}
-		if err := d.need(ctx, a, "cannot set blockOwnerDeletion in this case because you cannot change the owner's finalizers"); err != nil {
+		if err := c.need(ctx, a, "cannot set blockOwnerDeletion in this case because you cannot change the owner's finalizers"); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func isController(r metav1.OwnerReference) bool { return r.Controller != nil && 
 
 // SetRequestor writes into a new CertificateSigningRequest who asks for the certificate,
 // and whether that is a User. Clients cannot: the strategy has cleared the fields.
-func (d *Door) SetRequestor(client user.Info, obj runtime.Object) {
+func (c *Control) SetRequestor(client user.Info, obj runtime.Object) {
 	r, ok := obj.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		return
@@ -178,7 +178,7 @@ func (d *Door) SetRequestor(client user.Info, obj runtime.Object) {
 		r.Spec.Extra[key] = value
 	}
 	delete(r.Spec.Extra, signing.UserKey)
-	if uid, isUser := strings.CutPrefix(d.Remember(client).GetUID(), UserUIDPrefix); isUser {
+	if uid, isUser := strings.CutPrefix(c.Remember(client).GetUID(), UserUIDPrefix); isUser {
 		r.Spec.Extra[signing.UserKey] = certificatesv1.ExtraValue{uid}
 	}
 }
@@ -188,25 +188,25 @@ func (d *Door) SetRequestor(client user.Info, obj runtime.Object) {
 // approve or deny it needs the verb approve on the signer, to set the certificate sign; the
 // status of a PodCertificateRequest needs sign, and the roots of a signer's ClusterTrustBundle
 // attest.
-func (d *Door) checkSigning(ctx context.Context, w Write) error {
+func (c *Control) checkSigning(ctx context.Context, w Write) error {
 	switch obj := w.Object.(type) {
 	case *certificatesv1.CertificateSigningRequest:
-		return d.checkRequest(ctx, w, obj)
+		return c.checkRequest(ctx, w, obj)
 	case *certificatesv1.PodCertificateRequest:
 		old, _ := w.Old.(*certificatesv1.PodCertificateRequest)
 		if old != nil && !equality.Semantic.DeepEqual(obj.Status, old.Status) {
-			return d.needSigner(ctx, w, "sign", obj.Spec.SignerName)
+			return c.needSigner(ctx, w, "sign", obj.Spec.SignerName)
 		}
 	case *certificatesv1.ClusterTrustBundle:
 		old, _ := w.Old.(*certificatesv1.ClusterTrustBundle)
 		if obj.Spec.SignerName != "" && (old == nil || !equality.Semantic.DeepEqual(obj.Spec, old.Spec)) {
-			return d.needSigner(ctx, w, "attest", obj.Spec.SignerName)
+			return c.needSigner(ctx, w, "attest", obj.Spec.SignerName)
 		}
 	}
 	return nil
 }
 
-func (d *Door) checkRequest(ctx context.Context, w Write, r *certificatesv1.CertificateSigningRequest) error {
+func (c *Control) checkRequest(ctx context.Context, w Write, r *certificatesv1.CertificateSigningRequest) error {
 	old, ok := w.Old.(*certificatesv1.CertificateSigningRequest)
 	if !ok {
 		if err := signing.CheckSubject(r); err != nil {
@@ -223,19 +223,19 @@ func (d *Door) checkRequest(ctx context.Context, w Write, r *certificatesv1.Cert
 		return out
 	}
 	if !equality.Semantic.DeepEqual(of(r, true), of(old, true)) {
-		if err := d.needSigner(ctx, w, "approve", r.Spec.SignerName); err != nil {
+		if err := c.needSigner(ctx, w, "approve", r.Spec.SignerName); err != nil {
 			return err
 		}
 	}
 	if !equality.Semantic.DeepEqual(of(r, false), of(old, false)) || !bytes.Equal(r.Status.Certificate, old.Status.Certificate) {
-		return d.needSigner(ctx, w, "sign", r.Spec.SignerName)
+		return c.needSigner(ctx, w, "sign", r.Spec.SignerName)
 	}
 	return nil
 }
 
 // needSigner requires a verb on a signer, DOMAIN/NAME, or on all signers of its domain,
 // DOMAIN/*.
-func (d *Door) needSigner(ctx context.Context, w Write, verb, signer string) error {
+func (c *Control) needSigner(ctx context.Context, w Write, verb, signer string) error {
 	a := authorizer.AttributesRecord{
 		User: w.Client, Verb: verb, ResourceRequest: true,
 		APIGroup: certificatesv1.GroupName, APIVersion: "*", Resource: "signers", Name: signer,
@@ -243,8 +243,8 @@ func (d *Door) needSigner(ctx context.Context, w Write, verb, signer string) err
 	domain, _, _ := strings.Cut(signer, "/")
 	wildcard := a
 	wildcard.Name = domain + "/*"
-	if decision, _, err := d.authz.Authorize(ctx, wildcard); err == nil && decision == authorizer.DecisionAllow {
+	if decision, _, err := c.authz.Authorize(ctx, wildcard); err == nil && decision == authorizer.DecisionAllow {
 		return nil
 	}
-	return d.need(ctx, a, "cannot "+verb+" requests to this signer")
+	return c.need(ctx, a, "cannot "+verb+" requests to this signer")
 }

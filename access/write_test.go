@@ -31,9 +31,9 @@ import (
 // readsOne are the rules of the ClusterRole reader, which exists and is bound to nobody.
 var readsOne = []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"one"}}}
 
-// holding returns a door whose user jane holds rights: "VERB GROUP RESOURCE NAME" in all
+// holding returns a control whose user jane holds rights: "VERB GROUP RESOURCE NAME" in all
 // namespaces, or with a fifth word in that one. The core group is "-".
-func holding(rights []string) *Door {
+func holding(rights []string) *Control {
 	o := rbac.Objects{
 		Roles: map[types.NamespacedName]*rbacv1.Role{}, ClusterRoles: map[string]*rbacv1.ClusterRole{"reader": {Rules: readsOne}},
 		RoleBindings: map[types.NamespacedName]*rbacv1.RoleBinding{}, ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{},
@@ -52,7 +52,7 @@ func holding(rights []string) *Door {
 		o.Roles[key] = &rbacv1.Role{ObjectMeta: meta, Rules: rules}
 		o.RoleBindings[key] = &rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: right}, Subjects: jane}
 	}
-	return NewDoor(directory.Of(o), Config{})
+	return NewControl(directory.Of(o), Config{})
 }
 
 // confirmed marks a write that Confirms.

@@ -64,15 +64,15 @@ func serve(t *testing.T, db *sqldb.DB) (*admission.Chain, kubernetes.Interface, 
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { served.ServeHTTP(w, accesstest.Admin(req)) }))
 	heard := &warnings{}
 	config := &rest.Config{Host: "http://" + web.Listener.Addr().String(), QPS: -1, WarningHandler: heard}
-	door := accesstest.Door()
-	chain, err := admission.New(admission.Config{Client: config, Get: st.Get, Kinds: kinds, Authorizer: door.Authorizer()})
+	control := accesstest.Control()
+	chain, err := admission.New(admission.Config{Client: config, Get: st.Get, Kinds: kinds, Authorizer: control.Authorizer()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if chain.Ready() == nil {
 		t.Error("the chain is ready before it has read anything")
 	}
-	served = api.New(api.Config{Store: st, Kinds: kinds, Access: door, Admission: chain, Logger: log})
+	served = api.New(api.Config{Store: st, Kinds: kinds, Access: control, Admission: chain, Logger: log})
 	web.Start()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -48,7 +48,7 @@ import (
 type Config struct {
 	Store     *store.Store
 	Kinds     *kind.Registry
-	Access    *access.Door
+	Access    *access.Control
 	OpenAPI   http.Handler  // serves /openapi/
 	Metrics   http.Handler  // serves /metrics
 	Extra     http.Handler  // serves /exeunt/ and SettingsPath, which Kubernetes does not have; nil: 404
@@ -103,7 +103,7 @@ const OpenPath = "/exeunt/mesh/node/"
 type API struct {
 	store   *store.Store
 	kinds   *kind.Registry
-	access  *access.Door
+	access  *access.Control
 	openapi http.Handler
 	metrics http.Handler
 	extra   http.Handler

@@ -43,7 +43,7 @@ func guarded(t *testing.T, db *sqldb.DB) *world {
 		ObjectMeta: metav1.ObjectMeta{Name: "writer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "writer"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "writer"}},
 	}
-	w.api.access = access.NewDoor(directory.Of(o), access.Config{})
+	w.api.access = access.NewControl(directory.Of(o), access.Config{})
 	w.patch(shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`)
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"full","annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`)
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces/full/configmaps", `{"metadata":{"name":"content"}}`)

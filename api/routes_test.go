@@ -64,7 +64,7 @@ func TestEveryRouteNeedsRights(t *testing.T) {
 // user may read ConfigMaps of shop, probes, and nothing else.
 func TestPathTricks(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api = New(Config{Store: w.api.store, Kinds: w.api.kinds, Access: accesstest.Door("vi view shop"), OpenAPI: w.api.openapi, Metrics: w.api.metrics, Logger: w.api.log})
+	w.api = New(Config{Store: w.api.store, Kinds: w.api.kinds, Access: accesstest.Control("vi view shop"), OpenAPI: w.api.openapi, Metrics: w.api.metrics, Logger: w.api.log})
 	t.Cleanup(func() { w.api.Close(t.Context()) })
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces/shop/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"hunter2"}}`)
 	for _, path := range []string{

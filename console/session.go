@@ -54,7 +54,7 @@ type Sessions struct {
 }
 
 // Authenticate returns the user of a credential as of now, or false if the credential is
-// not valid (access.Door.Reauthenticate).
+// not valid (access.Control.Reauthenticate).
 type Authenticate func(context.Context, access.Credential) (user.Info, bool)
 
 // NewSessions returns the sessions of a database. It does no I/O.

@@ -37,10 +37,10 @@ func (s *server) addAccess(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.door = access.NewDoor(s.directory, access.Config{Tokens: further, Authorities: s.identity.ClientAuthorities, ServiceAccounts: &serviceaccount.Authority{
+	s.access = access.NewControl(s.directory, access.Config{Tokens: further, Authorities: s.identity.ClientAuthorities, ServiceAccounts: &serviceaccount.Authority{
 		Keys: s.tokenKeys, Issuer: s.config.ServiceAccountIssuer, Account: s.directory.Account, Now: time.Now, UID: s.uid,
 	}})
-	s.sessions = console.NewSessions(s.db, s.door.Reauthenticate, log)
+	s.sessions = console.NewSessions(s.db, s.access.Reauthenticate, log)
 	if oidc := s.config.Tokens.OIDC; oidc.Issuer != "" {
 		if s.browsers, err = access.NewBrowserSignIn(oidc); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (s *server) withConsole() http.Handler {
 		images = s.images.images
 	}
 	page := console.New(console.Config{
-		API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.door.Throttle(), Logger: s.config.Logger,
+		API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.access.Throttle(), Logger: s.config.Logger,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == strings.TrimSuffix(console.Path, "/") || strings.HasPrefix(req.URL.Path, console.Path) {

@@ -238,10 +238,10 @@ func TestGroupsComeFromTheCredential(t *testing.T) {
 	w.must(os.WriteFile(w.tokens, lines.Bytes(), 0o600))
 	for _, way := range ways {
 		want := append(slices.Clone(way.groups), "system:authenticated")
-		same := func(door string, groups []string) {
+		same := func(at string, groups []string) {
 			t.Helper()
 			if !slices.Equal(groups, want) {
-				t.Errorf("%s, %s: the groups are %q, want %q", way.name, door, groups, want)
+				t.Errorf("%s, %s: the groups are %q, want %q", way.name, at, groups, want)
 			}
 		}
 		client, err := kubernetes.NewForConfig(way.client)

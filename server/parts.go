@@ -187,12 +187,12 @@ func (s *server) addAudit(context.Context) (err error) {
 	if s.audit, err = auditlog.Open(s.config.Audit, s.config.Logger); err != nil {
 		return err
 	}
-	s.add(part{name: "audit", meters: accessMeters(s.door.Throttle(), s.audit), close: s.audit.Close})
+	s.add(part{name: "audit", meters: accessMeters(s.access.Throttle(), s.audit), close: s.audit.Close})
 	return nil
 }
 
 func (s *server) addAdmission(context.Context) (err error) {
-	s.admission, err = admission.New(admission.Config{Client: s.self.config(), Get: s.store.Get, Kinds: s.kinds, Authorizer: s.door.Authorizer()})
+	s.admission, err = admission.New(admission.Config{Client: s.self.config(), Get: s.store.Get, Kinds: s.kinds, Authorizer: s.access.Authorizer()})
 	if err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (s *server) addPreviews(context.Context) (err error) {
 
 func (s *server) addAPI(context.Context) error {
 	s.api = api.New(api.Config{
-		Store: s.store, Kinds: s.kinds, Access: s.door, OpenAPI: openapi.New(s.kinds, s.config.Version),
+		Store: s.store, Kinds: s.kinds, Access: s.access, OpenAPI: openapi.New(s.kinds, s.config.Version),
 		Metrics: s.metrics.handler(), Observer: s.metrics.observe, Audit: s.audit, Admission: s.admission, Extra: s.extra, Open: s.nodes.NodeHandler(),
 		SlowRequest: s.config.SlowRequest, LogRequests: s.config.LogRequests,
 		MaxRequests: s.config.MaxRequests, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held,

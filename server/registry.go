@@ -139,8 +139,8 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()
 	}
-	front := &registryDoor{
-		Door: s.door, tokens: registrytoken.New(s.tokenKeys, c.ServiceAccountIssuer, time.Now), issuer: c.ServiceAccountIssuer,
+	front := &registryAccess{
+		Control: s.access, tokens: registrytoken.New(s.tokenKeys, c.ServiceAccountIssuer, time.Now), issuer: c.ServiceAccountIssuer,
 		login: r.login, open: c.RegistryAnonymous, public: repositories.Public,
 	}
 	r.tokens = front.endpoint(settings.Refuse)

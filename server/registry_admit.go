@@ -22,9 +22,9 @@ const (
 	errNoCredentials = "log in: any user name, and a token as the password (exeunt user add, kubectl create token; for a registry on loopback the file registry-token in the server's data directory)"
 )
 
-// registryDoor identifies clients of the registry.
-type registryDoor struct {
-	*access.Door
+// registryAccess identifies clients of the registry.
+type registryAccess struct {
+	*access.Control
 	tokens *registrytoken.Authority
 	issuer string
 	login  *localLogin // nil: none
@@ -32,7 +32,7 @@ type registryDoor struct {
 	public func(ctx context.Context, path string) (bool, error)
 }
 
-func (d *registryDoor) client(ctx context.Context, u user.Info) *registryClient {
+func (d *registryAccess) client(ctx context.Context, u user.Info) *registryClient {
 	return &registryClient{ctx: ctx, user: u, authz: d.Authorizer(), public: d.public}
 }
 
@@ -43,7 +43,7 @@ var (
 )
 
 // admit identifies the client of a request, and keeps the request for Create.
-func (d *registryDoor) admit(req *http.Request) (registry.Client, error) {
+func (d *registryAccess) admit(req *http.Request) (registry.Client, error) {
 	client, err := d.identify(req)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (d *registryDoor) admit(req *http.Request) (registry.Client, error) {
 // identify identifies the client of a request: a session of the console, a client
 // certificate, a token of the registry (Bearer), or a token as the password of basic
 // authentication. A client without credentials may pull what is public.
-func (d *registryDoor) identify(req *http.Request) (*registryClient, error) {
+func (d *registryAccess) identify(req *http.Request) (*registryClient, error) {
 	header := req.Header.Get("Authorization")
 	if header == "" {
 		_, session := access.ClientFrom(req.Context())
@@ -86,7 +86,7 @@ func (d *registryDoor) identify(req *http.Request) (*registryClient, error) {
 }
 
 // bearer admits the holder of a token of the registry, if it still exists.
-func (d *registryDoor) bearer(req *http.Request, header, token string) (*registryClient, error) {
+func (d *registryAccess) bearer(req *http.Request, header, token string) (*registryClient, error) {
 	t, err := d.tokens.Verify(token)
 	if errors.Is(err, registrytoken.ErrUnknown) {
 		d.Throttle().Failed(req.RemoteAddr, header)
@@ -105,7 +105,7 @@ func (d *registryDoor) bearer(req *http.Request, header, token string) (*registr
 }
 
 // basic identifies the client of basic authentication. Any user name will do.
-func (d *registryDoor) basic(req *http.Request, header string) (registrytoken.Holder, error) {
+func (d *registryAccess) basic(req *http.Request, header string) (registrytoken.Holder, error) {
 	probe := http.Request{Header: http.Header{"Authorization": {header}}}
 	_, password, _ := probe.BasicAuth() // a header that is none of ours has an empty password
 	h, err := d.password(req.Context(), password)
@@ -120,7 +120,7 @@ func (d *registryDoor) basic(req *http.Request, header string) (registrytoken.Ho
 
 // password identifies the client by a token: the local login, a User's, or any other that
 // the API accepts or that is for the registry's audience.
-func (d *registryDoor) password(ctx context.Context, password string) (registrytoken.Holder, error) {
+func (d *registryAccess) password(ctx context.Context, password string) (registrytoken.Holder, error) {
 	if h, ok := d.login.holder(password); ok {
 		return h, nil
 	}
@@ -139,7 +139,7 @@ func (d *registryDoor) password(ctx context.Context, password string) (registryt
 // current returns the holder of a token as it is now, or false if it is gone. A User's
 // token ends with the User and with the password, a ServiceAccount's with the
 // ServiceAccount; of others the server knows what they logged in with.
-func (d *registryDoor) current(h registrytoken.Holder) (user.Info, bool) {
+func (d *registryAccess) current(h registrytoken.Holder) (user.Info, bool) {
 	switch {
 	case h.Anonymous:
 		return anonymousUser, true
@@ -163,7 +163,7 @@ func userOf(h registrytoken.Holder) user.Info {
 }
 
 // endpoint issues tokens.
-func (d *registryDoor) endpoint(refuse func(*http.Request) string) http.Handler {
+func (d *registryAccess) endpoint(refuse func(*http.Request) string) http.Handler {
 	e := &registrytoken.Endpoint{
 		Authority: d.tokens, Login: d.loginByHeader, Password: d.loginByPassword, Refresh: d.loginByRefresh, Grant: d.grant,
 	}
@@ -183,7 +183,7 @@ func slowed(wait time.Duration) error {
 }
 
 // loginByHeader identifies the client of a GET. A token of the registry is no login.
-func (d *registryDoor) loginByHeader(req *http.Request) (registrytoken.Holder, error) {
+func (d *registryAccess) loginByHeader(req *http.Request) (registrytoken.Holder, error) {
 	header := req.Header.Get("Authorization")
 	if header != "" {
 		if wait := d.Throttle().Wait(req.RemoteAddr, header); wait > 0 {
@@ -204,7 +204,7 @@ func (d *registryDoor) loginByHeader(req *http.Request) (registrytoken.Holder, e
 
 // loginByPassword identifies the client of a POST. The throttle knows the password by the
 // header that basic authentication would have.
-func (d *registryDoor) loginByPassword(req *http.Request, password string) (registrytoken.Holder, error) {
+func (d *registryAccess) loginByPassword(req *http.Request, password string) (registrytoken.Holder, error) {
 	probe := http.Request{Header: http.Header{}}
 	probe.SetBasicAuth("", password)
 	header := probe.Header.Get("Authorization")
@@ -216,7 +216,7 @@ func (d *registryDoor) loginByPassword(req *http.Request, password string) (regi
 
 // loginByRefresh identifies the client by a refresh token. A wrong one slows its address
 // as a wrong password does.
-func (d *registryDoor) loginByRefresh(req *http.Request, token string) (registrytoken.Holder, error) {
+func (d *registryAccess) loginByRefresh(req *http.Request, token string) (registrytoken.Holder, error) {
 	if wait := d.Throttle().Wait(req.RemoteAddr, token); wait > 0 {
 		return registrytoken.Holder{}, slowed(wait)
 	}
@@ -233,7 +233,7 @@ func (d *registryDoor) loginByRefresh(req *http.Request, token string) (registry
 }
 
 // grant returns the actions of a scope that the holder may do now.
-func (d *registryDoor) grant(ctx context.Context, h registrytoken.Holder, asked registrytoken.Access) []string {
+func (d *registryAccess) grant(ctx context.Context, h registrytoken.Holder, asked registrytoken.Access) []string {
 	u, ok := d.current(h)
 	if !ok {
 		return nil

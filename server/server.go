@@ -130,7 +130,7 @@ type server struct {
 	addresses *service.Addresses
 	directory *directory.Directory
 	tokenKeys *serviceaccount.Keys
-	door      *access.Door
+	access    *access.Control
 	sessions  *console.Sessions
 	browsers  *access.BrowserSignIn // nil if there is no provider
 	audit     *auditlog.Log         // nil if there is none

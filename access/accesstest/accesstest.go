@@ -21,9 +21,9 @@ import (
 	"github.com/exeunt/exeunt/access/rbac"
 )
 
-// Door returns a front door with the default roles and further grants, which follows no
+// Control returns a front door with the default roles and further grants, which follows no
 // store. A grant is "USER ROLE" or "USER ROLE NAMESPACE".
-func Door(grants ...string) *access.Door {
+func Control(grants ...string) *access.Control {
 	o := Objects()
 	for _, grant := range grants {
 		fields := strings.Fields(grant)
@@ -36,7 +36,7 @@ func Door(grants ...string) *access.Door {
 		key := types.NamespacedName{Namespace: fields[2], Name: grant}
 		o.RoleBindings[key] = &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, RoleRef: ref, Subjects: subjects}
 	}
-	return access.NewDoor(directory.Of(o), access.Config{})
+	return access.NewControl(directory.Of(o), access.Config{})
 }
 
 // Objects are the default roles and bindings.

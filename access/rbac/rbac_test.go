@@ -256,6 +256,10 @@ func TestCheckGrant(t *testing.T) {
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), clusterRoleOf("a"), aggregated); err == nil {
 		t.Error("an aggregation was ended without its rights")
 	}
+	nodes := clusterRoleOf("c", rule("get", "core", "nodes", ""))
+	if err := x.CheckGrant(t.Context(), authz, person("@ops"), nodes, clusterRoleOf("c")); err != nil {
+		t.Errorf("a ClusterRole was not given rights that the client holds: %v", err)
+	}
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), narrowed, old); err == nil {
 		t.Error("a role with more rights than the client has was changed")
 	}

@@ -44,12 +44,12 @@ func (w *World) Policed() {
 		w.API.ServeHTTP(rw, accesstest.Admin(req))
 	}))
 	config := &rest.Config{Host: "http://" + web.Listener.Addr().String(), QPS: -1}
-	door := accesstest.Door()
-	chain, err := admission.New(admission.Config{Client: config, Get: w.Store.Get, Kinds: w.Kinds, Authorizer: door.Authorizer()})
+	control := accesstest.Control()
+	chain, err := admission.New(admission.Config{Client: config, Get: w.Store.Get, Kinds: w.Kinds, Authorizer: control.Authorizer()})
 	if err != nil {
 		w.T.Fatal(err)
 	}
-	w.API = api.New(api.Config{Store: w.Store, Kinds: w.Kinds, Access: door, Admission: chain, Logger: log})
+	w.API = api.New(api.Config{Store: w.Store, Kinds: w.Kinds, Access: control, Admission: chain, Logger: log})
 	web.Start()
 	w.T.Cleanup(func() {
 		w.API.Close(context.Background())
