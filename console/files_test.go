@@ -82,6 +82,7 @@ func TestFiles(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
 	} {
 		if got := page.Header().Get(name); got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)

@@ -74,6 +74,28 @@ func TestNodePortsAreUnique(t *testing.T) {
 	}
 }
 
+// TestLastNodePort: a Service gets the last free port, also one of those that are kept for clients that name
+// theirs. After it the range is full.
+func TestLastNodePort(t *testing.T) {
+	w := newWorld(t, "10.0.0.0/24")
+	for first := int32(30001); first <= 32767; first += 500 {
+		var ports []int32
+		for port := first; port < min(first+500, 32768); port++ {
+			ports = append(ports, port)
+		}
+		if _, _, err := w.create(t.Context(), fmt.Sprintf("from-%d", first), nodePortSpec(ports...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	svc, _, err := w.create(t.Context(), "last", nodePortSpec(0))
+	if err != nil || svc.Spec.Ports[0].NodePort != 30000 {
+		t.Errorf("the last port: %+v, %v", svc, err)
+	}
+	if _, _, err := w.create(t.Context(), "more", nodePortSpec(0)); !object.Is(err, object.Forbidden) || !strings.Contains(err.Error(), "range 30000-32767 is full") {
+		t.Errorf("one more: %v", err)
+	}
+}
+
 // TestNodePortsOfTypes: which Services have how many node ports.
 func TestNodePortsOfTypes(t *testing.T) {
 	w := newWorld(t, "10.0.0.0/24")
