@@ -49,6 +49,7 @@ type Config struct {
 	Get        Getter       // reads the store
 	Kinds      *kind.Registry
 	Authorizer authorizer.Authorizer // decides for the CEL variable "authorizer"
+	NoAccounts bool                  // leaves pods without their ServiceAccount's token
 }
 
 // Chain is the ordered list of plugins. The library's handlers call it through the
@@ -88,7 +89,7 @@ func New(c Config) (*Chain, error) {
 	if chain.converters, err = conversion.NewCRConverterFactory(services, limitAnswers); err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
-	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(c.Get, chain.informers)
+	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(c, chain.informers)
 	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
 	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services, &chain.policies}, nil)
 	if err != nil {

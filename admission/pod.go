@@ -30,15 +30,16 @@ type podPlugin struct {
 	get                Getter
 	accounts           corelisters.ServiceAccountLister
 	classes            schedulinglisters.PriorityClassLister
+	noAccounts         bool
 }
 
 // Getter reads an object from the store. Error: NotFound. A request to this server's own API
 // would wait for a free place among the requests in flight, while the client's request keeps one.
 type Getter func(context.Context, object.Key) (object.Object, error)
 
-func newPodPlugin(get Getter, f informers.SharedInformerFactory) podPlugin {
+func newPodPlugin(c Config, f informers.SharedInformerFactory) podPlugin {
 	accounts, classes := f.Core().V1().ServiceAccounts(), f.Scheduling().V1().PriorityClasses()
-	p := podPlugin{admission.NewHandler(admission.Create), get, accounts.Lister(), classes.Lister()}
+	p := podPlugin{admission.NewHandler(admission.Create), c.Get, accounts.Lister(), classes.Lister(), c.NoAccounts}
 	p.SetReadyFunc(func() bool { return accounts.Informer().HasSynced() && classes.Informer().HasSynced() })
 	return p
 }
@@ -85,7 +86,7 @@ func (p *podPlugin) completePod(ctx context.Context, namespace string, pod *core
 	if err := builtin.Prioritize(&pod.Spec, class); err != nil {
 		return err
 	}
-	if builtin.IsMirror(pod) {
+	if p.noAccounts || builtin.IsMirror(pod) {
 		return nil
 	}
 	account, err := p.account(ctx, namespace, pod.Spec.ServiceAccountName)

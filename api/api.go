@@ -69,6 +69,8 @@ type Config struct {
 	// MaxRequests limits the requests that are served at once, without watches. 0:
 	// inflight.DefaultRequests.
 	MaxRequests int
+	// NoControllers says that nothing removes the content of namespaces.
+	NoControllers bool
 	// MaxCascade is the guard's limit for namespaces that set none of their own: the
 	// most objects that a delete may remove without confirmation. 0: no limit.
 	MaxCascade int64
@@ -117,8 +119,9 @@ type API struct {
 	probes  health.Log
 	now     func() time.Time
 
-	limits       atomic.Pointer[Limits]
-	guardWarning func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
+	limits        atomic.Pointer[Limits]
+	guardWarning  func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
+	noControllers bool // see Config
 
 	bookmarkEvery time.Duration // constant after New
 
@@ -144,8 +147,8 @@ func New(c Config) *API {
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, audit: record.Recorder{Log: c.Audit}, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
-		guardWarning: c.GuardWarning,
-		endpoints:    map[*kind.Version]*endpoint{},
+		guardWarning: c.GuardWarning, noControllers: c.NoControllers,
+		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),
 			GrouplessAPIPrefixes: sets.NewString("api"),

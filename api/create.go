@@ -74,6 +74,7 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, validate 
 			Now:       r.api.now(),
 			UID:       types.UID(uuid.NewString()),
 			Suffix:    nameSuffix(),
+			DryRun:    dryRun,
 		}, func(ctx context.Context, obj runtime.Object) error {
 			if validate != nil {
 				if err := validate(ctx, obj); err != nil {

@@ -76,6 +76,8 @@ func (r *resource) refusal(known *object.Error, key object.Key) error {
 		return apierrors.NewRequestEntityTooLargeError(known.Message)
 	case object.TooLargeVersion:
 		return versionTooLarge(known.Message)
+	case object.Versioned:
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: known.Message}}
 	default:
 		return apierrors.NewBadRequest(known.Message)
 	}
@@ -183,7 +185,8 @@ func (a *API) addFinalize(e *endpoint, v *kind.Version) error {
 }
 
 // finalize is a namespace's /finalize, which other controllers may call. In Kubernetes it
-// removes a namespace whose content is still there; here it does not.
+// removes a namespace whose content is still there; here it does so only without controllers,
+// when nothing else removes the content.
 type finalize struct{ patchOnly }
 
 func (f *finalize) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
@@ -204,7 +207,7 @@ func (f *finalize) Update(ctx context.Context, name string, info rest.UpdatedObj
 // of Kubernetes repeats those at once, without end.
 func (f *finalize) checkEmpty(ctx context.Context, ns, old *corev1.Namespace) error {
 	released := slices.Contains(old.Spec.Finalizers, corev1.FinalizerKubernetes) && !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
-	if !released || old.DeletionTimestamp == nil { // a delete sets the finalizer again
+	if f.api.noControllers || !released || old.DeletionTimestamp == nil { // a delete sets the finalizer again
 		return nil
 	}
 	left, err := f.api.store.Reader().Kinds(ctx, ns.Name)

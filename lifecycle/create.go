@@ -37,11 +37,13 @@ type Creation struct {
 	UID       types.UID
 	Suffix    string // 5 characters that complete a generateName
 	Restored  bool   // the object comes back from the archive
+	DryRun    bool   // nothing will be stored
 }
 
 // BeforeCreate turns what a client sent into an object that can be stored, or
-// refuses it: BadRequest for a namespace or resourceVersion that contradicts
-// the request, Invalid for fields that break a rule. obj is changed in place.
+// refuses it: BadRequest for a namespace that contradicts the request, Invalid for
+// fields that break a rule, Versioned for a resourceVersion, unless it is a dry run, as
+// Kubernetes does it. obj is changed in place.
 //
 // The generation stays as the client sent it: the kind's strategy sets it,
 // and kinds without a generation store the client's value.
@@ -53,9 +55,7 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	if err := matchNamespace(m, c.Namespace, s.NamespaceScoped()); err != nil {
 		return nil, err
 	}
-	if !unversioned(m.GetResourceVersion()) {
-		return nil, object.BadRequestf("resourceVersion should not be set on objects to be created")
-	}
+	version := m.GetResourceVersion()
 	if err := fillSystemFields(m, c); err != nil {
 		return nil, fmt.Errorf("before create of %T: %w", obj, err)
 	}
@@ -67,6 +67,9 @@ func BeforeCreate(ctx context.Context, s Strategy, obj runtime.Object, c Creatio
 	}
 	if len(errs) > 0 {
 		return nil, object.InvalidFields(distinct(errs))
+	}
+	if !unversioned(version) && !c.DryRun {
+		return nil, object.Errorf(object.Versioned, "resourceVersion should not be set on objects to be created")
 	}
 	return warnings, nil
 }

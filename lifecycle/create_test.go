@@ -97,7 +97,12 @@ func TestBeforeCreateResourceVersion(t *testing.T) {
 	}
 	for _, version := range []string{"1", "abc"} {
 		_, _, err := create(strategy{}, metav1.ObjectMeta{Name: "a", ResourceVersion: version})
-		wantError(t, err, object.BadRequest, "resourceVersion should not be set on objects to be created")
+		wantError(t, err, object.Versioned, "resourceVersion should not be set on objects to be created")
+		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", ResourceVersion: version}}
+		_, err = lifecycle.BeforeCreate(context.Background(), strategy{}, obj, lifecycle.Creation{Namespace: "here", Now: start, UID: "u", DryRun: true})
+		if err != nil || obj.ResourceVersion != "" {
+			t.Errorf("a dry run with %q: got %q, %v", version, obj.ResourceVersion, err)
+		}
 	}
 }
 

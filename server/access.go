@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -67,6 +68,9 @@ func (s *server) addAccess(ctx context.Context) error {
 			if err := s.tokenKeys.Load(ctx); err != nil {
 				return err
 			}
+			if s.config.NoControllers {
+				return nil
+			}
 			// The system namespaces are complete before the first client sees them.
 			return defaults.Ensure(ctx, systemNamespaces...)
 		},
@@ -110,12 +114,15 @@ func (s *server) withConsole() http.Handler {
 	if s.images != nil {
 		images = s.images.images
 	}
-	page := console.New(console.Config{
-		API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.access.Throttle(), Logger: s.config.Logger,
+	// With the first request: it compresses its files, and no client waits for that at the start.
+	page := sync.OnceValue(func() http.Handler {
+		return console.New(console.Config{
+			API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.access.Throttle(), Logger: s.config.Logger,
+		})
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == strings.TrimSuffix(console.Path, "/") || strings.HasPrefix(req.URL.Path, console.Path) {
-			page.ServeHTTP(w, req)
+			page().ServeHTTP(w, req)
 			return
 		}
 		if req.URL.Path == console.LinkPath {

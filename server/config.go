@@ -15,9 +15,13 @@ import (
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
+	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/internal/tracing/otlp"
 	"github.com/exeunt/exeunt/registry"
 )
+
+// KubernetesMinor is the minor version of the Kubernetes API that the server serves.
+const KubernetesMinor = api.KubernetesMinor
 
 // Config configures a server. The zero value of a field is its default.
 type Config struct {
@@ -87,6 +91,15 @@ type Config struct {
 	// NoCollector turns the garbage collector of this server off. Garbage waits in the
 	// queue until a server runs with a collector.
 	NoCollector bool
+	// NoControllers leaves off what kube-controller-manager does in a cluster, and what
+	// Kubernetes does not have: the tasks of controllerTasks, and the default
+	// ServiceAccounts. With it NoCollector is true.
+	NoControllers bool
+	// NoAccountAdmission leaves new pods without the token of their ServiceAccount, which
+	// need not exist: Kubernetes' admission plugin ServiceAccount is off.
+	NoAccountAdmission bool
+	// Ephemeral says that nobody keeps the data: no write to SQLite waits for the disk.
+	Ephemeral bool
 	// OrphanWait limits how long orphaning waits until the owner's controller reports
 	// that it has seen the deletion. Default 10 seconds; negative: no wait.
 	OrphanWait time.Duration
@@ -208,6 +221,7 @@ func (c Config) withDefaults() Config {
 		c.Started = func(a Addresses) { fmt.Print(a) }
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.NoCollector = c.NoCollector || c.NoControllers
 	return c
 }
 

@@ -54,6 +54,12 @@ type part struct {
 	close  func() error // runs after the last request: the parts in reverse order
 }
 
+// controllerTasks are those that Config.NoControllers leaves off.
+var controllerTasks = []string{
+	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "mesh",
+	"broker", "broker-events", "broker-follow", "blueprints",
+}
+
 // assemble builds the parts. A part uses those above it. The store does not run yet: what reads or writes
 // objects belongs into open or a task.
 func (s *server) assemble(ctx context.Context) error {
@@ -192,7 +198,7 @@ func (s *server) addAudit(context.Context) (err error) {
 }
 
 func (s *server) addAdmission(context.Context) (err error) {
-	s.admission, err = admission.New(admission.Config{Client: s.self.config(), Get: s.store.Get, Kinds: s.kinds, Authorizer: s.access.Authorizer()})
+	s.admission, err = admission.New(admission.Config{Client: s.self.config(), Get: s.store.Get, Kinds: s.kinds, Authorizer: s.access.Authorizer(), NoAccounts: s.config.NoAccountAdmission})
 	if err != nil {
 		return err
 	}
@@ -260,7 +266,7 @@ func (s *server) addAPI(context.Context) error {
 		Store: s.store, Kinds: s.kinds, Access: s.access, OpenAPI: openapi.New(s.kinds, s.config.Version),
 		Metrics: s.metrics.handler(), Observer: s.metrics.observe, Audit: s.audit, Admission: s.admission, Extra: s.extra, Open: s.nodes.NodeHandler(),
 		SlowRequest: s.config.SlowRequest, LogRequests: s.config.LogRequests,
-		MaxRequests: s.config.MaxRequests, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held,
+		MaxRequests: s.config.MaxRequests, NoControllers: s.config.NoControllers, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held,
 		Logger: s.config.Logger, Version: s.config.Version, Checks: s.checks,
 	})
 	s.add(part{name: "api", reload: func(c Config) {

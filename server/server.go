@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,7 +67,11 @@ func Run(ctx context.Context, c Config) (err error) {
 	defer c.sockets.close()
 	redirectKlog(ctx, c.Logger)
 	surviveLibraries(c.Logger)
-	lowerGCPercent()
+	if c.Ephemeral {
+		debug.SetGCPercent(400) // until it serves: a test waits for the start, and a quarter of it would be collections
+	} else {
+		lowerGCPercent()
+	}
 	unlock, err := lockData(c.Data, c.Logger)
 	if err != nil {
 		return err
@@ -75,7 +80,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := checkRestored(c.Data); err != nil {
 		return err
 	}
-	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{Statement: c.StatementTimeout, Lock: c.LockTimeout, IdleTransaction: c.IdleTransactionTimeout})
+	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{Statement: c.StatementTimeout, Lock: c.LockTimeout, IdleTransaction: c.IdleTransactionTimeout, NoSync: c.Ephemeral})
 	if err != nil {
 		return err
 	}
@@ -160,7 +165,11 @@ func (s *server) serve(ctx, storeCtx context.Context) error {
 				return err
 			}
 		}
-		tasks = append(tasks, p.tasks...)
+		for _, t := range p.tasks {
+			if !s.config.NoControllers || !slices.Contains(controllerTasks, t.Name) {
+				tasks = append(tasks, t)
+			}
+		}
 	}
 	web := newHTTPServer(limitBodies(apiBodies, s.withConsole()), s.strangers, s.identity, s.config)
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -182,6 +191,7 @@ func (s *server) serve(ctx, storeCtx context.Context) error {
 		return shutdown(web, s.api, s.config.Logger)
 	})
 	s.config.Started(addresses(s.config, s.listener, s.images))
+	lowerGCPercent()
 	return group.Wait()
 }
 

@@ -43,7 +43,7 @@ func (db *DB) beginLite(ctx context.Context, ahead bool) (*liteTx, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &liteTx{db: db, conn: conn, ahead: ahead}
+	t := &liteTx{db: db, conn: conn, ahead: ahead && !db.noSync}
 	if ahead {
 		err = t.setSynchronous("NORMAL")
 	}

@@ -166,7 +166,7 @@ func session(ctx context.Context, conn *pgxpool.Conn) (pid int, err error) {
 // Limits are time limits that PostgreSQL itself keeps, for every connection of the
 // pools: the last defence, when a statement of ours, or a process that hangs, blocks
 // others. Not positive: no limit. SQLite has none. A parameter of the same name in the
-// database's URL wins. Migrations have no limits.
+// database's URL wins. Migrations have no limits. NoSync is for SQLite only.
 type Limits struct {
 	// Statement limits one statement, with its waits for locks.
 	Statement time.Duration
@@ -175,6 +175,8 @@ type Limits struct {
 	// IdleTransaction limits how long a transaction may wait for its next statement.
 	// PostgreSQL ends the connection then.
 	IdleTransaction time.Duration
+	// NoSync never waits for the disk: a power cut may lose the database.
+	NoSync bool
 }
 
 // settings returns the statement that sets the limits, or "".

@@ -46,6 +46,8 @@ type DB struct {
 	lite  *liteConn   // SQLite only; owned by the holder of the writer's connection
 	rows  *rowReaders // SQLite only
 	flush flusher     // SQLite only
+	// noSync: SQLite only; no transaction waits for the disk.
+	noSync bool
 
 	holder   holder   // this process
 	timeouts timeouts // PostgreSQL only
@@ -86,7 +88,7 @@ func open(ctx context.Context, database string, limits Limits) (db *DB, err erro
 	if isPostgres(database) {
 		db, err = openPostgres(ctx, database, limits)
 	} else {
-		db, err = openSQLite(ctx, database)
+		db, err = openSQLite(ctx, database, limits.NoSync)
 	}
 	if err != nil {
 		return nil, Advised(err)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,7 +44,7 @@ var readerPragmas = []string{
 	fmt.Sprintf("busy_timeout(%d)", sqliteBusy.Milliseconds()), "query_only(1)", "cache_size(-512)", "temp_store(2)",
 }
 
-func openSQLite(ctx context.Context, path string) (*DB, error) {
+func openSQLite(ctx context.Context, path string, noSync bool) (*DB, error) {
 	if path == "" || strings.Contains(path, ":memory:") {
 		return nil, fmt.Errorf("open database %q: need the path of a file, or a postgres:// URL", path)
 	}
@@ -66,7 +67,12 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	db := &DB{engine: SQLite, path: path, stmts: map[string]*sql.Stmt{}, flush: flusher{sync: syncData}}
-	if err := db.connectSQLite(ctx); err != nil {
+	pragmas := writerPragmas
+	if noSync {
+		db.noSync = true
+		pragmas = append(slices.Clone(pragmas), "synchronous(0)")
+	}
+	if err := db.connectSQLite(ctx, pragmas); err != nil {
 		return nil, errors.Join(fmt.Errorf("open database %s: %w", path, err), db.Close())
 	}
 	return db, nil
@@ -74,9 +80,9 @@ func openSQLite(ctx context.Context, path string) (*DB, error) {
 
 // connectSQLite opens the writer first: it creates the database in WAL mode, which
 // readers cannot.
-func (db *DB) connectSQLite(ctx context.Context) error {
+func (db *DB) connectSQLite(ctx context.Context, pragmas []string) error {
 	var err error
-	if db.writer, err = sql.Open("sqlite", sqliteName(db.path, "rw", "immediate", writerPragmas)); err != nil {
+	if db.writer, err = sql.Open("sqlite", sqliteName(db.path, "rw", "immediate", pragmas)); err != nil {
 		return err
 	}
 	db.writer.SetMaxOpenConns(1)

@@ -57,6 +57,7 @@ func TestConnectErrors(t *testing.T) {
 func TestServerFlags(t *testing.T) {
 	local := map[string]string{
 		"exeunt serve":           "is the server",
+		"exeunt envtest":         "links programs",
 		"exeunt config check":    "reads a file",
 		"exeunt node join":       "has a token instead",
 		"exeunt registry verify": "reads the database",

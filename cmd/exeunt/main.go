@@ -53,7 +53,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }
@@ -104,6 +104,9 @@ func program(args []string) string {
 // plugin, whose help says "kubectl exeunt".
 func newProgram(args []string) *cobra.Command {
 	name := program(args)
+	if asProgram := testPrograms[name]; asProgram != nil {
+		return asProgram(args)
+	}
 	root := newRoot()
 	if name != pluginName && name != completeName {
 		return root
@@ -126,6 +129,6 @@ func eachCommand(c *cobra.Command, visit func(*cobra.Command)) {
 }
 
 // command matches this program at the beginning of a command line in a text.
-var command = regexp.MustCompile(`(?m)(^\s*|"|-- )exeunt `)
+var command = regexp.MustCompile(`(?m)(^\s*|"|-- |\$\()exeunt `)
 
 func asPlugin(text string) string { return command.ReplaceAllString(text, "${1}kubectl exeunt ") }

@@ -117,6 +117,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f := cmd.Flags()
 	f.StringVar(&file, configFlag, "", "YAML `FILE` with further settings, whose keys are the names of these flags")
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
+	f.BoolVar(&c.Ephemeral, "ephemeral", false, "for tests: keep the data in a directory that is removed at the end unless --data names one, never wait for the disk, listen on free ports unless they are set, and stop when the parent process ends")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
 	f.StringSliceVar(&c.TLSNames, "tls-san", nil, "further `NAME` or address for the serving certificate, repeatable; localhost, the machine's own name and, if the server listens on all addresses, its own addresses are in it")
 	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "10.96.0.0/12", "`RANGE` of the cluster addresses of Services, IPv4, the same on all replicas")
@@ -242,6 +243,9 @@ func runServer(ctx context.Context, c server.Config) error {
 		var stop func()
 		c.Reload, stop = notifyReload()
 		defer stop()
+	}
+	if c.Ephemeral {
+		return runEphemeral(ctx, c)
 	}
 	return server.Run(ctx, c)
 }

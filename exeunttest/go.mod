@@ -1,0 +1,3 @@
+module github.com/exeunt/exeunt/exeunttest
+
+go 1.26
