@@ -20,6 +20,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if testPrograms[program(os.Args)] != nil {
+		ctx = withParent(ctx)
+	}
 	root := newProgram(os.Args)
 	root.SetOut(screen{os.Stdout})
 	rest.SetDefaultWarningHandler(rest.NewWarningWriter(screen{os.Stderr}, rest.WarningWriterOptions{}))

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -192,6 +193,25 @@ func TestSetupEnvtest(t *testing.T) {
 	if out, err := run(dir + ":" + filepath.Dir(harness.KubectlPath(t))); err != nil || !strings.Contains(out, "Client Version") {
 		t.Errorf("kubectl: %v: %s", err, out)
 	}
+}
+
+// TestOrphans: the programs of a suite that is killed stop.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	dir := programs(t, "--bin-dir", t.TempDir())
+	suite := exec.Command("sh", "-c", `"$0/etcd" --listen-client-urls http://127.0.0.1:0 & "$0/kube-apiserver" --secure-port 0 & echo; wait`, dir)
+	reader, writer, err := os.Pipe()
+	must(t, err)
+	suite.Stdout, suite.Stderr = writer, os.Stderr
+	must(t, suite.Start())
+	must(t, writer.Close())
+	_, err = reader.Read(make([]byte, 1)) // both have started
+	must(t, err)
+	must(t, suite.Process.Kill())
+	// The pipe ends when no process has it.
+	_, err = io.ReadAll(reader)
+	must(t, err)
+	_ = suite.Wait()
 }
 
 // TestEphemeral: a server of a process that is killed stops, and its data is gone.
