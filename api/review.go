@@ -202,6 +202,10 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	if q.Spec.ExpirationSeconds != nil && *q.Spec.ExpirationSeconds != 0 {
 		life = time.Duration(*q.Spec.ExpirationSeconds) * time.Second
 	}
+	if life > serviceaccount.MaxLife {
+		warning.AddWarning(ctx, "", fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", life/time.Second, serviceaccount.MaxLife/time.Second))
+		life = serviceaccount.MaxLife
+	}
 	authority := t.main.api.access.ServiceAccounts()
 	if authority == nil {
 		return nil, apierrors.NewServiceUnavailable("this server issues no tokens")

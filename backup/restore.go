@@ -94,7 +94,7 @@ func prepare(ctx context.Context, s Server) (again bool, err error) {
 			return false, fmt.Errorf("%s exists: %w", s.Database, ErrUsed)
 		}
 	}
-	return false, writeFile(mark, strings.NewReader("exeunt restore-backup writes here; no server starts while this file exists\n"))
+	return false, writeFile(mark, strings.NewReader("exeunt backup restore writes here; no server starts while this file exists\n"))
 }
 
 type restoration struct {

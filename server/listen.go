@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/exeunt/exeunt/access"
+	"syscall"
 )
 
 // listen opens the listener, issues certificates for its names, and writes the
@@ -25,6 +26,9 @@ import (
 func listen(c Config) (net.Listener, *access.Identity, error) {
 	host, _, _ := net.SplitHostPort(c.Listen) // checkAddresses has seen it
 	listener, err := c.sockets.listen("api", c.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, nil, fmt.Errorf("another program listens on the API's address %s (ss -ltnp names it): give the API another with --listen", c.Listen)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
 	}

@@ -114,7 +114,7 @@ func (s *server) writer(part string) objects.Writer {
 
 func (s *server) addDatabase(context.Context) error {
 	s.add(part{
-		name: "database", check: s.store.Ping,
+		name: databasePart, check: s.store.Ping,
 		status: func(ctx context.Context, all *Status) error {
 			size, err := s.db.Size(ctx)
 			last, found, backupErr := backup.Last(ctx, s.db)

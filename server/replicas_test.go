@@ -55,3 +55,14 @@ func TestReplicasGone(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoServersAtOneAddress: the status counts processes, not addresses.
+func TestTwoServersAtOneAddress(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"a", "b"}}}}
+	for annotation, want := range map[string][]string{`{"a":["1","2"],"b":["3"]}`: {"a", "a", "b"}, `{"a":["1"]}`: {"a", "b"}, `{`: {"a", "b"}} {
+		slice.Annotations = map[string]string{replicasAnnotation: annotation}
+		if diff := cmp.Diff(want, processesOf(slice)); diff != "" {
+			t.Errorf("%s: %s", annotation, diff)
+		}
+	}
+}

@@ -19,7 +19,7 @@ func TestHalfRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := Run(t.Context(), Config{Data: data, Listen: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
-	if err == nil || !strings.Contains(err.Error(), "a restore into this directory has not ended. Run exeunt restore-backup again") {
+	if err == nil || !strings.Contains(err.Error(), "a restore into this directory has not ended. Run exeunt backup restore again") {
 		t.Errorf("Run: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(data, "exeunt.db")); err == nil {

@@ -278,7 +278,7 @@ func TestBadSettings(t *testing.T) {
 	}{
 		{"listen without a port", func(c *Config) { c.Listen = "localhost" }, []string{"--listen", `"localhost"`, "HOST:PORT"}},
 		{"listen on a port that cannot be", func(c *Config) { c.Listen = "127.0.0.1:99999" }, []string{"listen on 127.0.0.1:99999", "invalid port"}},
-		{"listen on a port that is taken", func(c *Config) { c.Listen = taken.Addr().String() }, []string{taken.Addr().String(), "in use"}},
+		{"listen on a port that is taken", func(c *Config) { c.Listen = taken.Addr().String() }, []string{taken.Addr().String(), "another program listens", "--listen"}},
 		{"listen on an address of another machine", func(c *Config) { c.Listen = "192.0.2.1:0" }, []string{"192.0.2.1:0", "cannot assign"}},
 		{"database is no database", func(c *Config) { c.Database = file }, []string{file, "not a database"}},
 		{"database below a file", func(c *Config) { c.Database = filepath.Join(file, "x.db") }, []string{"x.db"}},

@@ -17,6 +17,9 @@ import (
 // StatusPath is where administrators read the Status.
 const StatusPath = "/exeunt/status"
 
+// databasePart is the name of the part that checks the database.
+const databasePart = "database"
+
 // Status is what the server says about itself, and what of it needs a person. Each part
 // fills in its own.
 type Status struct {
@@ -24,7 +27,7 @@ type Status struct {
 	Version      string        `json:"version"`
 	Started      time.Time     `json:"started"`
 	NotReady     []string      `json:"notReady,omitempty"` // the checks of /readyz that fail
-	Replicas     []string      `json:"replicas,omitempty"` // the addresses of the Service kubernetes
+	Replicas     []string      `json:"replicas,omitempty"` // the addresses of the Service kubernetes, one for each process
 	Database     Database      `json:"database"`
 	Disk         Disk          `json:"disk"`
 	Queues       []Queue       `json:"queues"`
@@ -75,9 +78,19 @@ func (s *server) status(ctx context.Context) *Status {
 	defer cancel()
 	all := &Status{Version: s.config.Version, Started: s.started.UTC(), Queues: []Queue{}, Certificates: []Certificate{}, Problems: []string{}}
 	for _, p := range s.parts {
-		if p.check != nil && p.check(ctx) != nil {
-			all.NotReady = append(all.NotReady, p.name)
+		if p.check == nil {
+			continue
 		}
+		if err := p.check(ctx); err != nil {
+			all.NotReady = append(all.NotReady, p.name)
+			if p.name == databasePart { // all parts would say the same
+				first, _, _ := strings.Cut(err.Error(), "\n")
+				all.Problems = append(all.Problems, "the database does not answer, so nothing else is known: "+first)
+				return all
+			}
+		}
+	}
+	for _, p := range s.parts {
 		for _, e := range p.queues {
 			stats, err := e.Recent()
 			if err != nil {

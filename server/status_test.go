@@ -59,4 +59,10 @@ func TestStatusOfABrokenPart(t *testing.T) {
 	if !slices.Equal(got.NotReady, []string{"first"}) || !slices.Equal(got.Problems, []string{"first: down"}) || len(got.Replicas) != 1 {
 		t.Errorf("the status is %+v", got)
 	}
+	// Without a database no part can tell anything, and that is said once.
+	s.parts[0].name = databasePart
+	got = s.status(t.Context())
+	if want := "the database does not answer, so nothing else is known: down"; !slices.Equal(got.Problems, []string{want}) || got.Replicas != nil {
+		t.Errorf("without a database the status is %+v", got)
+	}
 }

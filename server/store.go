@@ -75,7 +75,7 @@ func checkRestored(data string) error {
 	if _, err := os.Stat(mark); err != nil {
 		return nil
 	}
-	return fmt.Errorf("%s exists: a restore into this directory has not ended. Run exeunt restore-backup again, with the same flags", mark)
+	return fmt.Errorf("%s exists: a restore into this directory has not ended. Run exeunt backup restore again, with the same flags", mark)
 }
 
 // noteRestore says that the database was restored from a backup: what clients know may be

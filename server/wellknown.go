@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"encoding/json"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/apiservice"
@@ -61,7 +62,7 @@ func (s *server) addWellKnown(context.Context) error {
 		status: func(ctx context.Context, all *Status) error {
 			slice, err := w.writer.Get(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), metav1.NamespaceDefault, "kubernetes")
 			if err == nil {
-				all.Replicas = addressesOf(slice.(*discoveryv1.EndpointSlice))
+				all.Replicas = processesOf(slice.(*discoveryv1.EndpointSlice))
 			}
 			return err
 		},
@@ -144,6 +145,16 @@ func (w *wellKnown) ensure(ctx context.Context) error {
 func addressesOf(slice *discoveryv1.EndpointSlice) (all []string) {
 	for _, e := range slice.Endpoints {
 		all = append(all, e.Addresses...)
+	}
+	return all
+}
+
+// processesOf lists the addresses of a slice, each as often as it has processes.
+func processesOf(slice *discoveryv1.EndpointSlice) (all []string) {
+	at := map[string][]string{}
+	_ = json.Unmarshal([]byte(slice.Annotations[replicasAnnotation]), &at) // a person may have written it
+	for _, address := range addressesOf(slice) {
+		all = append(all, slices.Repeat([]string{address}, max(1, len(at[address])))...)
 	}
 	return all
 }

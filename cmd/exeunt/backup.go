@@ -49,7 +49,7 @@ func withBackupCodes(cmd *cobra.Command) *cobra.Command {
 
 func newBackup() *cobra.Command {
 	cmd := &cobra.Command{Use: "backup", Short: "Back a server up, and look after its backups"}
-	cmd.AddCommand(newBackupCreate(), newBackupList(), newBackupVerify(), newBackupPrune())
+	cmd.AddCommand(newBackupCreate(), newBackupList(), newBackupVerify(), newBackupPrune(), newBackupRestore())
 	return withBackupCodes(cmd)
 }
 
@@ -334,12 +334,12 @@ func showBackup(line *stepLine) func(backup.Progress) {
 	}
 }
 
-func newRestoreBackup() *cobra.Command {
+func newBackupRestore() *cobra.Command {
 	var s backup.Server
 	var id string
 	var format output
 	cmd := &cobra.Command{
-		Use:   "restore-backup DIR|s3://BUCKET/PREFIX --data DIR",
+		Use:   "restore DIR|s3://BUCKET/PREFIX --data DIR",
 		Short: "Make the data of a new server from a backup",
 		Long: `Make the data directory, the database and the blob storage of a new server from a
 backup. All of them must be new or empty. Then start the server with the same --data,
@@ -350,8 +350,8 @@ an older one get 410 (Expired) from watches and lists, and list again.
 
 After an interruption, run the same command again; until then no server starts on the
 directory. To restore deleted objects of a running server: "exeunt restore --help".`,
-		Example: `  exeunt restore-backup /srv/backup --data /var/lib/exeunt
-  exeunt restore-backup s3://backups/exeunt --data ./data --database postgres://exeunt@db.example/new --registry-storage s3://new-blobs`,
+		Example: `  exeunt backup restore /srv/backup --data /var/lib/exeunt
+  exeunt backup restore s3://backups/exeunt --data ./data --database postgres://exeunt@db.example/new --registry-storage s3://new-blobs`,
 		Args: exactly(1, "the directory or bucket that has the backup"),
 		RunE: withTarget(false, func(cmd *cobra.Command, target *backup.Target) error {
 			m, err := target.Find(cmd.Context(), id)

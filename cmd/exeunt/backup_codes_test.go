@@ -27,7 +27,7 @@ func TestBackupCodes(t *testing.T) {
 		{[]string{"backup", "prune", nowhere}, exitUsage},
 		{[]string{"backup", "list", nowhere}, 1},
 		{[]string{"backup", "verify", nowhere}, 1},
-		{[]string{"restore-backup", nowhere, "--data", t.TempDir()}, 1},
+		{[]string{"backup", "restore", nowhere, "--data", t.TempDir()}, 1},
 		{[]string{"restore-backup"}, exitUsage},
 	} {
 		root := newRoot()
@@ -93,7 +93,7 @@ func TestBackupDamaged(t *testing.T) {
 	for _, args := range [][]string{
 		{"backup", "verify", target},
 		{"backup", "verify", target, "--quick"},
-		{"restore-backup", target, "--backup", m.ID, "--data", filepath.Join(dir, "restored")},
+		{"backup", "restore", target, "--backup", m.ID, "--data", filepath.Join(dir, "restored")},
 	} {
 		if got := code(args...); got != exitDamaged {
 			t.Errorf("%v of a damaged backup: exit code %d, want %d", args, got, exitDamaged)

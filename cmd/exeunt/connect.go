@@ -246,6 +246,19 @@ func shortest(err error) error {
 	return err
 }
 
+// hint says what gives the client a right that it lacks, if there is one way that most need.
+func hint(err error) string {
+	switch text := err.Error(); {
+	case !apierrors.IsForbidden(err):
+		return ""
+	case strings.Contains(text, "get path"):
+		return "\nThe ClusterRole system:exeunt-operator has this right: ask an administrator to bind it to you"
+	case strings.HasSuffix(text, "at the cluster scope"):
+		return "\nIf you have rights in a namespace, name it: -n NAMESPACE"
+	}
+	return ""
+}
+
 // explain wraps a transport: its errors name the server and the kubeconfig.
 func (l *loaded) explain(host string) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper {

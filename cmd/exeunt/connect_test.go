@@ -66,6 +66,7 @@ func TestServerFlags(t *testing.T) {
 		"exeunt backup verify":   "reads backups",
 		"exeunt backup prune":    "removes backups",
 		"exeunt restore-backup":  "writes a new database",
+		"exeunt backup restore":  "writes a new database",
 		"exeunt keys create":     "writes new files",
 		"exeunt keys rotate":     "writes new files",
 		"exeunt migrate status":  "reads the database",

@@ -27,7 +27,7 @@ func main() {
 	root.SetOut(screen{os.Stdout})
 	rest.SetDefaultWarningHandler(rest.NewWarningWriter(screen{os.Stderr}, rest.WarningWriterOptions{}))
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(screen{os.Stderr}, root.DisplayName()+":", shortest(err))
+		fmt.Fprintln(screen{os.Stderr}, root.DisplayName()+": "+shortest(err).Error()+hint(err))
 		os.Exit(exitCode(err))
 	}
 }
@@ -56,7 +56,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newRestoreBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), formerly("restore-backup", newBackupRestore()), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }
@@ -70,6 +70,12 @@ func exactly(n int, want string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%s takes %s, not %s: %s", cmd.CommandPath(), counted(n, "argument"), counted(len(args), "argument"), want)
 	}
+}
+
+// formerly keeps a command under the name that it had, for scripts.
+func formerly(name string, cmd *cobra.Command) *cobra.Command {
+	cmd.Use, cmd.Hidden = name+strings.TrimPrefix(cmd.Use, cmd.Name()), true
+	return cmd
 }
 
 // refuseUnknown makes an unknown subcommand of a group an error. Cobra does so for

@@ -153,6 +153,9 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 		p.line("PROBLEM     %s", problem)
 	}
 	p.line("server      %s, %s, up %s", h.Server, h.Version, now.Sub(h.Started).Round(time.Second))
+	if h.Database.Engine == "" {
+		return // the database does not answer
+	}
 	p.line("replicas    %s", strings.Join(h.Replicas, ", "))
 	p.line("database    %s, %s", h.Database.Engine, humanBytes(h.Database.Bytes))
 	if h.Disk.Bytes > 0 {

@@ -2,12 +2,17 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/server"
 )
@@ -57,9 +62,40 @@ func TestStatusWithoutRegistry(t *testing.T) {
 	t.Parallel()
 	for _, registry := range []*server.Images{nil, {GivenBackBytes: 1}} {
 		var out bytes.Buffer
-		writeStatus(&printer{out: &out}, &server.Status{Registry: registry}, time.Now())
+		writeStatus(&printer{out: &out}, &server.Status{Registry: registry, Database: server.Database{Engine: "sqlite"}}, time.Now())
 		if got := strings.Contains(out.String(), "given back today"); got != (registry != nil) {
 			t.Errorf("with the registry %v:\n%s", registry, &out)
+		}
+	}
+}
+
+// TestStatusWithoutDatabase: nothing is printed that is not known.
+func TestStatusWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	writeStatus(&printer{out: &out}, &server.Status{Server: "there", Problems: []string{"the database does not answer"}}, time.Now())
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.HasPrefix(got, "PROBLEM     the database does not answer\nserver      there") {
+		t.Errorf("got:\n%s", got)
+	}
+}
+
+// TestHint: a client that lacks a right learns what gives it.
+func TestHint(t *testing.T) {
+	t.Parallel()
+	forbidden := func(text string) error {
+		return fmt.Errorf("list: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonForbidden, Message: text}})
+	}
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("broken at the cluster scope"), ""},
+		{forbidden(`User "ann" cannot list resource "pods" in API group "" in the namespace "shop"`), ""},
+		{forbidden(`User "ann" cannot list resource "pods" in API group "" at the cluster scope`), "-n NAMESPACE"},
+		{forbidden(`User "ann" cannot get path "/exeunt/status"`), "system:exeunt-operator"},
+	} {
+		if got := hint(test.err); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("%v: %q, want %q", test.err, got, test.want)
 		}
 	}
 }

@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +25,8 @@ const usersPath = "/apis/access.exeunt.dev/v1/users"
 func newUser() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "user",
-		Short: "Add, list and remove users",
-		Long: `Add, list and remove users.
+		Short: "Add, list and remove users, and renew their tokens",
+		Long: `Add, list and remove users, and renew their tokens.
 
 A user authenticates with a token, which is in the kubeconfig that "user add" prints,
 and nowhere else: the server stores a hash. A new user may do nothing but ask who it
@@ -32,7 +34,7 @@ is; bind it, or one of its groups, to a role:
 
   kubectl create rolebinding jane-edits --clusterrole=edit --user=jane --namespace shop`,
 	}
-	cmd.AddCommand(newUserAdd(), newUserList(), newUserRemove())
+	cmd.AddCommand(newUserAdd(), newUserToken(), newUserList(), newUserRemove())
 	return cmd
 }
 
@@ -50,13 +52,9 @@ func newUserAdd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			secret := v1.NewToken()
-			user := v1.User{ObjectMeta: metav1.ObjectMeta{Name: args[0]}, Spec: v1.UserSpec{Groups: groups, Tokens: []v1.Token{{Name: "first", SHA256: v1.Hash(secret)}}}}
+			secret, token := newToken("first", ttl)
+			user := v1.User{ObjectMeta: metav1.ObjectMeta{Name: args[0]}, Spec: v1.UserSpec{Groups: groups, Tokens: []v1.Token{token}}}
 			user.APIVersion, user.Kind = v1.GroupVersion.String(), "User"
-			if ttl > 0 {
-				ends := metav1.NewTime(time.Now().Add(ttl).UTC().Truncate(time.Second))
-				user.Spec.Tokens[0].Expires = &ends
-			}
 			if err := t.do(cmd.Context(), request{method: http.MethodPost, path: usersPath, body: user}, &user); err != nil {
 				return err
 			}
@@ -66,6 +64,68 @@ func newUserAdd() *cobra.Command {
 	t.addServerFlags(cmd)
 	cmd.Flags().StringSliceVar(&groups, "group", nil, "`GROUP` of the user, repeatable")
 	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long the token is valid; 0: until the user is removed")
+	o.addFlag(cmd)
+	return cmd
+}
+
+// newToken returns a secret, and what the server stores of it.
+func newToken(name string, ttl time.Duration) (string, v1.Token) {
+	secret := v1.NewToken()
+	token := v1.Token{Name: name, SHA256: v1.Hash(secret)}
+	if ttl > 0 {
+		ends := metav1.NewTime(time.Now().Add(ttl).UTC().Truncate(time.Second))
+		token.Expires = &ends
+	}
+	return secret, token
+}
+
+func newUserToken() *cobra.Command {
+	var t target
+	var o output
+	var ttl time.Duration
+	var revoke string
+	cmd := &cobra.Command{
+		Use: "token NAME", Short: "Give a user one more token, and print its kubeconfig; or revoke one", Args: exactly(1, `NAME, as "exeunt user list" shows it`),
+		Long: `Give a user one more token, and print a kubeconfig with it. The tokens that it has stay
+valid, so that programs can change over one after the other; tokens that have ended are
+forgotten. Then revoke the old one: "exeunt user list" shows the names of tokens.`,
+		Example: "  exeunt user token ci --ttl 720h >ci.kubeconfig\n  exeunt user token ci --revoke first",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			config, err := t.restConfig()
+			if err != nil {
+				return err
+			}
+			var user v1.User
+			path := usersPath + "/" + args[0]
+			if err := t.do(cmd.Context(), request{method: http.MethodGet, path: path}, &user); err != nil {
+				return err
+			}
+			now, had := time.Now(), len(user.Spec.Tokens)
+			user.Spec.Tokens = slices.DeleteFunc(user.Spec.Tokens, func(k v1.Token) bool {
+				return k.Name == revoke || revoke == "" && k.Expires != nil && k.Expires.Time.Before(now)
+			})
+			if revoke != "" && len(user.Spec.Tokens) == had {
+				return fmt.Errorf("user %s has no token %q: exeunt user list", args[0], revoke)
+			}
+			secret, token := newToken("at-"+now.UTC().Format("20060102-150405"), ttl)
+			if revoke == "" {
+				user.Spec.Tokens = append(user.Spec.Tokens, token)
+			}
+			if err := t.do(cmd.Context(), request{method: http.MethodPut, path: path, body: user}, &user); err != nil {
+				return err
+			}
+			if revoke == "" {
+				return printUserConfig(cmd.OutOrStdout(), &o, config, args[0], secret)
+			}
+			return o.print(cmd.OutOrStdout(), document{value: user, names: []string{args[0]}, text: func(p *printer) {
+				p.line("token %s of user %s is revoked", revoke, args[0])
+			}})
+		},
+	}
+	t.addServerFlags(cmd)
+	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long the token is valid; 0: until it is revoked")
+	cmd.Flags().StringVar(&revoke, "revoke", "", "revoke the `TOKEN` of this name, and make none")
+	cmd.MarkFlagsMutuallyExclusive("ttl", "revoke")
 	o.addFlag(cmd)
 	return cmd
 }

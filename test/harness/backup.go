@@ -37,9 +37,9 @@ func (s *Server) VerifyBackups(t testing.TB, target string) {
 func (s *Server) Restored(t testing.TB, target string) *Server {
 	t.Helper()
 	dir, database := t.TempDir(), Database(t, s.Engine)
-	out, err := s.backupCommand(t, "restore-backup", target, "--data", dir, "--database", database).CombinedOutput()
+	out, err := s.backupCommand(t, "backup", "restore", target, "--data", dir, "--database", database).CombinedOutput()
 	if err != nil {
-		t.Fatalf("exeunt restore-backup: %v\n%s", err, out)
+		t.Fatalf("exeunt backup restore: %v\n%s", err, out)
 	}
 	return start(t, dir, s.Engine, database, s.flags)
 }
