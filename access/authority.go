@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/durable"
 	"github.com/exeunt/exeunt/internal/lockfile"
 )
 
@@ -292,7 +293,7 @@ func withLock(dir string, change func() error) (err error) {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := keepOwner(f); err != nil {
+	if err := durable.KeepOwner(f); err != nil {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
 	switch locked, err := lockfile.TryLock(f); {

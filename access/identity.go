@@ -284,7 +284,7 @@ func (id *Identity) read(name string) (pair, error) {
 // writePrivate replaces a file atomically, with mode 0600 and the owner of its directory. After a crash of the machine
 // the file has the old content or the new one.
 func writePrivate(path string, data []byte) error {
-	if err := durable.WriteFile(path, data, keepOwner); err != nil {
+	if err := durable.WriteFile(path, data, durable.KeepOwner); err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}
 	return nil

@@ -60,6 +60,9 @@ func Restore(ctx context.Context, t *Target, m Manifest, s Server, progress func
 	if err := r.database(ctx); err != nil {
 		return 0, err
 	}
+	if err := durable.KeepOwners(s.Data); err != nil {
+		return 0, err
+	}
 	if err := os.Remove(filepath.Join(s.Data, RestoringFile)); err != nil {
 		return 0, err
 	}

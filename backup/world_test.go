@@ -18,6 +18,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
+	"io/fs"
+	"syscall"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -103,10 +105,34 @@ func (w *world) restore() (Server, int64) {
 		w.Fatal(err)
 	}
 	to := Server{Data: filepath.Join(w.TempDir(), "restored")}
+	// Root restores for the user of the service, who owns the folder; others restore for themselves.
+	if err := os.Mkdir(to.Data, 0o700); err != nil {
+		w.Fatal(err)
+	}
+	owner := os.Geteuid()
+	if owner == 0 {
+		owner = 65532
+		if err := os.Chown(to.Data, owner, owner); err != nil {
+			w.Fatal(err)
+		}
+	}
 	if m.Engine == string(sqldb.Postgres) {
 		to.Database = dbtest.Open(w, sqldb.Postgres)
 	}
 	revision, err := Restore(w.Context(), t, m, to, nil)
+	if err != nil {
+		w.Fatal(err)
+	}
+	err = filepath.WalkDir(to.Data, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err == nil && int(info.Sys().(*syscall.Stat_t).Uid) != owner {
+			w.Errorf("%s does not belong to the owner of the folder", path)
+		}
+		return err
+	})
 	if err != nil {
 		w.Fatal(err)
 	}

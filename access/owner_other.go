@@ -1,8 +1,0 @@
-//go:build !unix
-
-package access
-
-import "os"
-
-// keepOwner does nothing here.
-func keepOwner(*os.File) error { return nil }
