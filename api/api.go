@@ -74,6 +74,8 @@ type Config struct {
 	// MaxCascade is the guard's limit for namespaces that set none of their own: the
 	// most objects that a delete may remove without confirmation. 0: no limit.
 	MaxCascade int64
+	// Full reports whether writes that need more space are refused. Nil: they never are.
+	Full func() bool
 	// GuardWarning returns a warning for the client if the guard will hold the delete,
 	// or "". If it is nil, there are no warnings.
 	GuardWarning func(ctx context.Context, o object.Object, options *metav1.DeleteOptions) (string, error)
@@ -120,6 +122,7 @@ type API struct {
 	now     func() time.Time
 
 	limits        atomic.Pointer[Limits]
+	full          func() bool
 	guardWarning  func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
 	noControllers bool // see Config
 
@@ -147,7 +150,7 @@ func New(c Config) *API {
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, audit: record.Recorder{Log: c.Audit}, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
-		guardWarning: c.GuardWarning, noControllers: c.NoControllers,
+		full: c.Full, guardWarning: c.GuardWarning, noControllers: c.NoControllers,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),

@@ -44,6 +44,9 @@ func (r *resource) create(ctx context.Context, obj runtime.Object, validate rest
 	if refuse := r.v.Kind.Refuse; refuse != "" {
 		return object.Object{}, r.statusError(object.Errorf(object.Forbidden, "%s", refuse), r.key(ctx, accessor.GetName()))
 	}
+	if !dryRun && r.api.isFull() {
+		return object.Object{}, errFull
+	}
 	generated := accessor.GetName() == "" && accessor.GetGenerateName() != ""
 	var sent runtime.Object // before Kind.Attach completes it
 	if r.v.Kind.Attach != nil {

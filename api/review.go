@@ -41,6 +41,9 @@ func (r *review) Create(ctx context.Context, obj runtime.Object, _ rest.Validate
 		return nil, apierrors.NewUnauthorized("the request is not authenticated")
 	}
 	if answer := r.v.Kind.Answer; answer != nil {
+		if r.v.Kind.Source != nil && r.api.isFull() { // a restore
+			return nil, errFull
+		}
 		out, err := answer(ctx, obj, kind.Call{
 			Client: r.api.client(ctx), DryRun: dryrun.IsDryRun(options.DryRun),
 			Warn: func(text string) { warning.AddWarning(ctx, "", text) },

@@ -144,6 +144,11 @@ func unavailable(message string) error {
 	return status
 }
 
+// errFull refuses what needs more space, while deletions still have some.
+var errFull = full("the server's disk is full, so it accepts only what gives space back: deletions, finalizers that are removed, and changes that make an object smaller. Nothing was changed")
+
+func (a *API) isFull() bool { return a.full != nil && a.full() }
+
 // full is a 507. It has no Retry-After: space is not freed within seconds.
 func full(message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{

@@ -197,7 +197,11 @@ func (r *resource) compute(ctx context.Context, key object.Key, current object.O
 			return next{}, err
 		}
 	}
-	return r.encode(ctx, key, current, obj, with, updated.Remove, u.dryRun)
+	n, err := r.encode(ctx, key, current, obj, with, updated.Remove, u.dryRun)
+	if err == nil && len(n.request.Body) > len(current.Body) && !u.dryRun && r.api.isFull() && !givesBack(ctx, existing, accessor) {
+		return next{}, errFull
+	}
+	return n, err
 }
 
 // attach completes an updated object, and returns what its transaction creates.
@@ -237,6 +241,14 @@ func changeError(err error) error {
 		return err
 	}
 	return object.BadRequestf("the change cannot be applied: %v", err)
+}
+
+// givesBack reports whether an update leads to less, although the object grows by it: its deletion goes on, or a finalizer
+// leaves. Controllers may always report a status.
+func givesBack(ctx context.Context, existing runtime.Object, now metav1.Object) bool {
+	was, err := meta.Accessor(existing)
+	info, ok := genericrequest.RequestInfoFrom(ctx)
+	return ok && info.Subresource == "status" || now.GetDeletionTimestamp() != nil || err == nil && len(now.GetFinalizers()) < len(was.GetFinalizers())
 }
 
 // encode returns the request that replaces the current object.

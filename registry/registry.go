@@ -40,6 +40,8 @@ type Config struct {
 	// Refuse returns the reason to refuse a request, before anything else is
 	// checked; empty means accept. Default: accept all.
 	Refuse func(*http.Request) string
+	// Full reports whether pushes are refused, because the disk is full. Default: they never are.
+	Full func() bool
 	// Admit identifies the client of a request. An *Error refuses it. Default:
 	// every client may do everything.
 	Admit func(*http.Request) (Client, error)
@@ -85,6 +87,7 @@ type Registry struct {
 	db       *sqldb.DB
 	blobs    blobstore.Store
 	refuse   func(*http.Request) string
+	full     func() bool // nil: never
 	admit    func(*http.Request) (Client, error)
 	offer    func(req *http.Request, scope, reason string) string // Config.Challenge
 	record   func(client Client, to Request, next http.Handler) http.Handler
@@ -133,7 +136,7 @@ func New(c Config) *Registry {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
+		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, full: c.Full, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB}, empty: emptyUploads{db: c.DB},
 	}
@@ -211,6 +214,9 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 	if err := r.quotas.Load().checkLength(to.Kind, req); err != nil {
 		return err
 	}
+	if to.Kind.grows() && r.full != nil && r.full() {
+		return errorf(Unavailable, "the server's disk is full, so it accepts only what gives space back, such as deletions")
+	}
 	name := ""
 	if client != nil && !client.Known() {
 		name = anonymous
@@ -273,6 +279,15 @@ const requestTimeout = 60 * time.Second
 func (k Kind) carriesBlob() bool {
 	switch k {
 	case BlobGet, UploadStart, UploadPatch, UploadPut:
+		return true
+	}
+	return false
+}
+
+// grows reports whether requests of a kind need space. The answer to a status, or the end of an upload, needs none.
+func (k Kind) grows() bool {
+	switch k {
+	case UploadStart, UploadPatch, UploadPut, ManifestPut:
 		return true
 	}
 	return false

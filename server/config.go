@@ -109,6 +109,9 @@ type Config struct {
 	// ArchiveFor is how long removed objects can be restored. A Namespace's annotation
 	// overrides it. 0: no archive.
 	ArchiveFor time.Duration
+	// DiskReserve is how many bytes are kept free for deletions on the disk of a SQLite database, at most
+	// a sixteenth of it. 0: none.
+	DiskReserve int64
 	// ArchiveMaxBytes limits the archive; the oldest entries leave first. Default 1 GiB.
 	ArchiveMaxBytes int64
 	// ArchiveNoSecrets archives the metadata of removed Secrets without their content.

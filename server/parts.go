@@ -113,8 +113,12 @@ func (s *server) writer(part string) objects.Writer {
 }
 
 func (s *server) addDatabase(context.Context) error {
+	var tasks []task.Task
+	if s.reserve != nil {
+		tasks = append(tasks, task.Loop("disk-reserve", s.reserve.run))
+	}
 	s.add(part{
-		name: databasePart, check: s.store.Ping,
+		name: databasePart, check: s.store.Ping, tasks: tasks,
 		status: func(ctx context.Context, all *Status) error {
 			size, err := s.db.Size(ctx)
 			last, found, backupErr := backup.Last(ctx, s.db)
@@ -124,7 +128,7 @@ func (s *server) addDatabase(context.Context) error {
 			}
 			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
 			if bytes, free, err := disk(s.config.Data); err == nil {
-				all.Disk = Disk{Bytes: bytes, Free: free}
+				all.Disk = Disk{Bytes: bytes, Free: free, Full: s.reserve.Full()}
 			}
 			return errors.Join(err, backupErr)
 		},
@@ -266,7 +270,7 @@ func (s *server) addAPI(context.Context) error {
 		Store: s.store, Kinds: s.kinds, Access: s.access, OpenAPI: openapi.New(s.kinds, s.config.Version),
 		Metrics: s.metrics.handler(), Observer: s.metrics.observe, Audit: s.audit, Admission: s.admission, Extra: s.extra, Open: s.nodes.NodeHandler(),
 		SlowRequest: s.config.SlowRequest, LogRequests: s.config.LogRequests,
-		MaxRequests: s.config.MaxRequests, NoControllers: s.config.NoControllers, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held,
+		MaxRequests: s.config.MaxRequests, NoControllers: s.config.NoControllers, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held, Full: s.reserve.Full,
 		Logger: s.config.Logger, Version: s.config.Version, Checks: s.checks,
 	})
 	s.add(part{name: "api", reload: func(c Config) {

@@ -134,7 +134,7 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 	}
 	settings := registry.Config{
 		DB: s.db, Blobs: blobs, Declare: repositories.Declare, Touched: repositories.Touch, Refresh: repositories.Refresh,
-		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Logger: c.Logger, Refuse: r.refuse(host),
+		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Full: s.reserve.Full, Logger: c.Logger, Refuse: r.refuse(host),
 	}
 	if bucket, ok := blobs.(*blobstore.S3); ok {
 		settings.ChunkMinLength = bucket.PartSize()

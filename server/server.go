@@ -80,6 +80,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := checkRestored(c.Data); err != nil {
 		return err
 	}
+	kept := openReserve(c)
 	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{Statement: c.StatementTimeout, Lock: c.LockTimeout, IdleTransaction: c.IdleTransactionTimeout, NoSync: c.Ephemeral})
 	if err != nil {
 		return err
@@ -101,6 +102,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	noteRestore(ctx, db, st.Revision(), c.Logger)
 	s := newServer(c, db, st)
+	s.reserve = kept
 	defer func() { err = errors.Join(err, s.close()) }() // after the last request
 	if err := s.assemble(ctx); err != nil {
 		return err
@@ -127,6 +129,7 @@ type server struct {
 	extra   *http.ServeMux // paths that Kubernetes does not have
 	self    *self
 	parts   []part
+	reserve *reserve // nil if there is none
 
 	// Each is set by the add function of its part, for the parts below it.
 	listener  net.Listener

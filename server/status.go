@@ -48,6 +48,7 @@ type (
 	Disk struct {
 		Bytes int64 `json:"bytes"`
 		Free  int64 `json:"free"`
+		Full  bool  `json:"full,omitempty"` // what needs more space is refused
 	}
 	// Queue is the state of a review queue, at most 15 seconds old.
 	Queue struct {

@@ -27,7 +27,7 @@ var tuning = []string{
 	"audit-log-compress", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize", "audit-webhook-initial-backoff",
 	"audit-webhook-batch-buffer-size", "audit-webhook-batch-max-size", "audit-webhook-batch-max-wait",
 	"audit-webhook-batch-throttle-burst", "audit-webhook-batch-throttle-enable", "audit-webhook-batch-throttle-qps",
-	"database-idle-transaction-timeout", "database-lock-timeout", "database-statement-timeout",
+	"database-idle-transaction-timeout", "database-lock-timeout", "database-statement-timeout", "disk-reserve-bytes",
 	"mesh-heartbeat", "oidc-groups-prefix", "oidc-scopes", "oidc-username-prefix", "orphan-observed-generation-timeout",
 	"registry-collect-blobs", "registry-collect-manifests", "registry-collect-signatures",
 	"registry-max-uploads-per-namespace", "registry-remove-timeout", "slow-request", "stall-timeout",
@@ -150,6 +150,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may remove without confirmation, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0: no limit")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0: no archive")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive, in fair shares of the namespaces; their oldest cascades leave first")
+	f.Int64Var(&c.DiskReserve, "disk-reserve-bytes", 64<<20, "space that is kept for deletions on the disk of a SQLite database, at most a sixteenth of it: when it is needed, what grows is refused; 0: none")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
 	addTokenFlags(f, &c.Tokens)

@@ -133,7 +133,9 @@ func problems(h *server.Status, now time.Time) (found []string) {
 			add("queue %s: %s late", q.Name, late)
 		}
 	}
-	if d := h.Disk; d.Bytes > 0 && float64(d.Free) < leastFree*float64(d.Bytes) {
+	if d := h.Disk; d.Full {
+		add("the disk is full (%s free), and what needs more space is refused: delete what is not needed, then exeunt archive purge", humanBytes(d.Free))
+	} else if d.Bytes > 0 && float64(d.Free) < leastFree*float64(d.Bytes) {
 		add("the disk is nearly full: %s of %s free", humanBytes(d.Free), humanBytes(d.Bytes))
 	}
 	if h.LastBackup != nil && now.Sub(*h.LastBackup) > oldBackup {

@@ -191,6 +191,8 @@ func (s *Server) Start() {
 	if s.sockets != nil {
 		cmd = withSockets(s.sockets, program, args)
 	}
+	// Temporary folders are in memory, where a reserve for each server would need too much. A flag of the test has the last word.
+	cmd.Env = append(cmd.Environ(), "EXEUNT_DISK_RESERVE_BYTES=0")
 	if s.clock {
 		cmd.Env = append(cmd.Environ(), clockVariable+"="+s.clockFile())
 	}
