@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -46,6 +47,15 @@ func openReserve(c Config) *reserve {
 
 // Full reports whether the disk has no space for what grows.
 func (r *reserve) Full() bool { return r != nil && r.full.Load() }
+
+// advise says what to do about the error of a server whose disk has not even the reserve left.
+func (r *reserve) advise(err error) error {
+	if err == nil || !r.Full() {
+		return err
+	}
+	return fmt.Errorf("%w: the disk of %s is full, and other files have taken the space that is kept for deletions: free %d MiB there (old logs, other programs; nothing in this directory), and start again",
+		err, filepath.Dir(r.path), r.size>>20+1)
+}
 
 func (r *reserve) run(ctx context.Context) {
 	for r.look(true); task.Sleep(ctx, reserveRound); {

@@ -81,6 +81,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	kept := openReserve(c)
+	defer func() { err = kept.advise(err) }()
 	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{Statement: c.StatementTimeout, Lock: c.LockTimeout, IdleTransaction: c.IdleTransactionTimeout, NoSync: c.Ephemeral})
 	if err != nil {
 		return err

@@ -135,6 +135,9 @@ func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schem
 		if err := rows.Scan(&number, &name); err != nil {
 			return nil, err
 		}
+		if number == unfinished {
+			return nil, ErrUnfinished
+		}
 		if number > len(steps) {
 			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, go back with its exeunt migrate down, or use a backup",
 				number, name, len(steps))

@@ -1,28 +1,31 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/backup"
+	"github.com/exeunt/exeunt/internal/durable"
 	"github.com/exeunt/exeunt/server"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
 func newMigrate() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "migrate", Short: "Show or change the step of a database's schema",
+		Use: "migrate", Short: "Show or change the step of a database's schema, or change the engine",
 		Long: `Show or change the step of a database's schema. A server migrates its database up when it
 starts, so "up" is for those who want to do it before. "down" is the way back to an older
 version of this program: stop all replicas, run it with the newer version, and start the
-older one.`,
+older one. "database" moves everything from SQLite to PostgreSQL, or back.`,
 	}
-	cmd.AddCommand(newMigrateStatus(), newMigrateUp(), newMigrateDown())
+	cmd.AddCommand(newMigrateStatus(), newMigrateUp(), newMigrateDown(), newMigrateDatabase())
 	return cmd
 }
 
@@ -42,16 +45,11 @@ func (m *migration) addFlags(cmd *cobra.Command) {
 // run opens the database as it is, calls change, which may be nil, and prints the steps.
 // alone keeps servers from the data directory meanwhile.
 func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.Context, db *sqldb.DB) error) (err error) {
-	if m.config != "" {
-		if err := readPlaces(cmd, m.config, &m.place); err != nil {
-			return err
-		}
+	database, err := m.find(cmd)
+	if err != nil {
+		return err
 	}
-	database := m.place.WithDefaults().Database
 	if !strings.Contains(database, "://") {
-		if _, err := os.Stat(database); err != nil {
-			return fmt.Errorf("--database: %w: say where the server has it, or --data", err)
-		}
 		if alone {
 			unlock, err := server.LockData(m.place.Data)
 			if err != nil {
@@ -75,6 +73,22 @@ func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.
 		return err
 	}
 	return m.format.print(cmd.OutOrStdout(), document{value: steps, text: func(p *printer) { writeSteps(p, steps) }})
+}
+
+// find returns the database, which must exist.
+func (m *migration) find(cmd *cobra.Command) (database string, err error) {
+	if m.config != "" {
+		if err := readPlaces(cmd, m.config, &m.place); err != nil {
+			return "", err
+		}
+	}
+	database = m.place.WithDefaults().Database
+	if !strings.Contains(database, "://") {
+		if _, err := os.Stat(database); err != nil {
+			return "", fmt.Errorf("--database: %w: say where the server has it, or --data", err)
+		}
+	}
+	return database, nil
 }
 
 func writeSteps(p *printer, steps []sqldb.Step) {
@@ -148,4 +162,79 @@ FILE.step-N. A step that would lose data is refused, and says what it loses, unl
 	cmd.Flags().IntVar(&to, "to", 0, "the step to go back to, a `NUMBER`")
 	cmd.Flags().BoolVar(&lose, "lose-data", false, "run steps that lose data")
 	return cmd
+}
+
+func newMigrateDatabase() *cobra.Command {
+	var m migration
+	var to string
+	cmd := &cobra.Command{
+		Use: "database --to postgres://…|FILE", Short: "Copy everything from SQLite to PostgreSQL, or back",
+		Long: `Copy everything from SQLite to an empty PostgreSQL database, or from PostgreSQL to a new
+SQLite file. Stop all replicas first. Objects keep their uids and resource versions, so
+clients continue their watches. At the end every row of both databases is compared.
+
+The source is only read. After an interruption run the same command again: it continues.
+Until it has ended, no server starts on the copy. Then start the server with the new
+--database, and with the same --data and --registry-storage as before; never start one on
+the old database again, because clients would see the past.
+
+Give a URL with a password as EXEUNT_TO, or the password as PGPASSWORD or in a file
+(PGPASSFILE): other users of the machine can read arguments.`,
+		Example: `  exeunt migrate database --data /var/lib/exeunt --to postgres://exeunt@db.example/exeunt
+  exeunt migrate database --database postgres://exeunt@db.example/exeunt --data /var/lib/exeunt --to /var/lib/exeunt/exeunt.db`,
+		Args: exactly(0, "only flags"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if u, err := url.Parse(to); err == nil && u.User != nil {
+				if _, has := u.User.Password(); has {
+					return errors.New("--to has a password, which other users of this machine can read: give the URL as EXEUNT_TO, or the password as PGPASSWORD")
+				}
+			}
+			if to = cmp.Or(to, os.Getenv("EXEUNT_TO")); to == "" {
+				return errors.New("--to: say where the copy goes: postgres://USER@HOST/DATABASE, or the path of a new SQLite file")
+			}
+			return m.moveTo(cmd, to)
+		},
+	}
+	m.addFlags(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "an empty PostgreSQL database, or the path of a new SQLite file (default: EXEUNT_TO in the environment)")
+	return cmd
+}
+
+// moveTo copies the database to one of the other engine.
+func (m *migration) moveTo(cmd *cobra.Command, to string) error {
+	from, err := m.find(cmd)
+	if err != nil {
+		return err
+	}
+	unlock, err := server.LockData(m.place.Data) // the server's lock of SQLite's file, wherever that is
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	line := newStepLine(cmd)
+	moved, err := sqldb.Move(cmd.Context(), from, to, func(p sqldb.MoveProgress) {
+		line.show(fmt.Sprintf("%s %s: %d of %s", p.Step, p.Table, p.Done, counted(p.Total, "row")))
+	})
+	line.clear()
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(to, "://") {
+		if err := keepOwner(to); err != nil {
+			return err
+		}
+	}
+	return m.format.print(cmd.OutOrStdout(), document{value: moved, text: func(p *printer) {
+		p.line("copied and compared %s, %s", counted(moved.Tables, "table"), counted(moved.Rows, "row"))
+		p.line("start every server with the new --database, and none with the old one")
+	}})
+}
+
+// keepOwner gives a file to the owner of its directory.
+func keepOwner(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(durable.KeepOwner(f), f.Close())
 }

@@ -21,6 +21,9 @@ import (
 // removed, the archive is purged. What grows is refused with a reason, and works again when there is space.
 func TestFullDisk(t *testing.T) {
 	const size = 128 << 20
+	if _, err := harness.PluginDir(); err != nil { // builds the server, which needs a larger disk
+		t.Fatal(err)
+	}
 	dir, err := os.MkdirTemp("", "disk-") // t.TempDir is taken from it below
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +82,12 @@ func TestFullDisk(t *testing.T) {
 	d.fill() // the reserve is there again
 	d.awaitFull()
 	d.want(http.StatusOK, "DELETE", "/small", "")
+
+	d.s.Kill()
+	d.fill() // what the reserve has left
+	if said := harness.RefusedIn(t, d.s); !strings.Contains(said, "free 8 MiB there") && !strings.Contains(said, "free 9 MiB there") {
+		t.Errorf("a start without a byte says:\n%s", said)
+	}
 }
 
 type fullDisk struct {

@@ -52,3 +52,14 @@ func (s *Server) backupCommand(t testing.TB, args ...string) *exec.Cmd {
 	}
 	return exec.CommandContext(t.Context(), program, args...)
 }
+
+// MoveCommand is "exeunt migrate database" from this server's database, not started.
+func (s *Server) MoveCommand(t testing.TB, to string) *exec.Cmd {
+	t.Helper()
+	cmd := s.backupCommand(t, "migrate", "database", "--data", s.dir, "--database", s.Database)
+	cmd.Env = append(cmd.Environ(), "EXEUNT_TO="+to) // it has a password
+	return cmd
+}
+
+// Moved lets the next start use another database.
+func (s *Server) Moved(engine, database string) { s.Engine, s.Database = engine, database }

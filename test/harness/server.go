@@ -125,13 +125,24 @@ func Refused(t testing.TB, other *Server) string {
 // RefusedOn is Refused on a given database.
 func RefusedOn(t testing.TB, database string) string {
 	t.Helper()
+	return refused(t, t.TempDir(), database)
+}
+
+// RefusedIn is Refused for the stopped server itself.
+func RefusedIn(t testing.TB, s *Server) string {
+	t.Helper()
+	return refused(t, s.dir, s.Database)
+}
+
+func refused(t testing.TB, dir, database string) string {
+	t.Helper()
 	program, err := serverPath()
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--registry-listen", "", "--database", database)
+	cmd := exec.CommandContext(ctx, program, "serve", "--data", dir, "--listen", "127.0.0.1:0", "--registry-listen", "", "--database", database)
 	out, err := cmd.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		t.Fatalf("the server was not refused: %v\n%s", err, out)
