@@ -49,7 +49,7 @@ func testKinds() []*kind.Kind {
 // unserved removes the definitions of the kinds.
 func (w *world) unserved(storage ...string) {
 	for _, s := range storage {
-		w.kinds.Remove(s)
+		w.kinds.Replace(map[string]*kind.Kind{s: nil})
 	}
 }
 

@@ -52,6 +52,10 @@ type Kind struct {
 	Definition string
 	Generation int64
 
+	// Fingerprint differs for kinds that are described differently, and is the same on all
+	// replicas. Empty: not known.
+	Fingerprint string
+
 	// Rules are the kind's rules of deletion.
 	Rules lifecycle.Rules
 
@@ -153,8 +157,9 @@ type Version struct {
 	Warning string
 
 	// Schema is the OpenAPI v3 schema of the object, for kinds that are not in the
-	// built-in definitions. Nil otherwise.
-	Schema *spec.Schema
+	// built-in definitions. Nil otherwise. Its answer must not be changed, and
+	// is nil if the schema cannot be read.
+	Schema func() *spec.Schema
 }
 
 // Scale holds the dotted JSON paths of the fields that /scale shows.
@@ -297,7 +302,11 @@ func (k *Kind) ReportsGeneration() bool {
 // one.
 func (v *Version) reportsGeneration() bool {
 	if v.Schema != nil {
-		_, found := v.Schema.Properties["status"].Properties["observedGeneration"]
+		s := v.Schema()
+		if s == nil {
+			return false
+		}
+		_, found := s.Properties["status"].Properties["observedGeneration"]
 		return found
 	}
 	if v.New == nil {

@@ -70,9 +70,17 @@ func NewQuestion(scheme *runtime.Scheme, example runtime.Object, plural string, 
 		Encode: object.Encode,
 		Table:  rest.NewDefaultTableConvertor(schema.GroupResource{Group: gvk.Group, Resource: plural}),
 		Wire:   NewWire(scheme, serializer.NewCodecFactory(scheme)),
-		Schema: described,
+		Schema: SchemaOf(described),
 	}}
 	return k
+}
+
+// SchemaOf returns the Schema of a Version that keeps s.
+func SchemaOf(s *spec.Schema) func() *spec.Schema {
+	if s == nil {
+		return nil
+	}
+	return func() *spec.Schema { return s }
 }
 
 // NewWire returns the codecs of kinds whose scheme has all that they need. Field types are deduced

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -38,12 +39,8 @@ func NewRegistry(kinds []*Kind) *Registry {
 func newSnapshot(kinds []*Kind) *Snapshot {
 	s := &Snapshot{resources: map[schema.GroupVersionResource]*Version{}, storage: map[string]*Kind{}, named: map[schema.GroupKind]*Kind{}}
 	s.Kinds = append(s.Kinds, kinds...)
-	sort.SliceStable(s.Kinds, func(i, j int) bool {
-		a, b := s.Kinds[i], s.Kinds[j]
-		if a.Group != b.Group {
-			return a.Group < b.Group
-		}
-		return a.Plural < b.Plural
+	slices.SortStableFunc(s.Kinds, func(a, b *Kind) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Plural, b.Plural))
 	})
 	for _, k := range s.Kinds {
 		if _, taken := s.storage[k.Storage]; !taken || StorageName(k.Group, k.Plural) == k.Storage {
@@ -74,9 +71,15 @@ func (r *Registry) Put(kinds ...*Kind) {
 	}, kinds...)
 }
 
-// Remove removes the kind with this storage name.
-func (r *Registry) Remove(storage string) {
-	r.change(func(old *Kind) bool { return old.Storage != storage })
+// Replace changes many kinds at once, by storage name: nil removes one.
+func (r *Registry) Replace(changed map[string]*Kind) {
+	var add []*Kind
+	for _, k := range changed {
+		if k != nil {
+			add = append(add, k)
+		}
+	}
+	r.change(func(old *Kind) bool { _, replaced := changed[old.Storage]; return !replaced }, add...)
 }
 
 func (r *Registry) change(keep func(*Kind) bool, add ...*Kind) {
@@ -116,8 +119,8 @@ func (s *Snapshot) OfGroupKind(gk schema.GroupKind) (*Kind, bool) {
 
 // Named finds a kind by group, version and kind name; nil: not found.
 func (s *Snapshot) Named(gvk schema.GroupVersionKind) *Kind {
-	for _, k := range s.Kinds {
-		if k.Group != gvk.Group || k.Name != gvk.Kind {
+	for _, k := range s.OfGroup(gvk.Group) {
+		if k.Name != gvk.Kind {
 			continue
 		}
 		for _, v := range k.Versions {
@@ -144,10 +147,7 @@ func (s *Snapshot) Names(storage string) (kind, apiVersion string) {
 func (s *Snapshot) GroupVersions(group string) []string {
 	seen := map[string]bool{}
 	var out []string
-	for _, k := range s.Kinds {
-		if k.Group != group {
-			continue
-		}
+	for _, k := range s.OfGroup(group) {
 		for _, v := range k.Versions {
 			if !seen[v.GVK.Version] {
 				seen[v.GVK.Version] = true
@@ -157,6 +157,16 @@ func (s *Snapshot) GroupVersions(group string) []string {
 	}
 	sort.Slice(out, func(i, j int) bool { return version.CompareKubeAwareVersionStrings(out[i], out[j]) > 0 })
 	return out
+}
+
+// OfGroup lists the kinds of a group.
+func (s *Snapshot) OfGroup(group string) []*Kind {
+	from := sort.Search(len(s.Kinds), func(i int) bool { return s.Kinds[i].Group >= group })
+	to := from
+	for to < len(s.Kinds) && s.Kinds[to].Group == group {
+		to++
+	}
+	return s.Kinds[from:to]
 }
 
 // Groups lists the groups, the core group first.

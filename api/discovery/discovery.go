@@ -194,10 +194,7 @@ func subresourcesOf(v *kind.Version) []subresourceInfo {
 }
 
 func eachResource(kinds *kind.Snapshot, gv schema.GroupVersion, visit func(*kind.Version)) {
-	for _, k := range kinds.Kinds {
-		if k.Group != gv.Group {
-			continue
-		}
+	for _, k := range kinds.OfGroup(gv.Group) {
 		for _, v := range k.Versions {
 			if v.GVK.Version == gv.Version {
 				visit(v)

@@ -57,18 +57,22 @@ var neverOwned = fieldpath.NewSet(
 
 // New makes the Owners of a version. The library handles what is not common.
 func New(v *kind.Version, library *managedfields.FieldManager) *Owners {
+	empty := func() (*typed.TypedValue, error) {
+		obj, err := v.Wire.Creater.New(v.GVK)
+		if err != nil {
+			return nil, err
+		}
+		obj.GetObjectKind().SetGroupVersionKind(v.GVK)
+		return v.Wire.TypeConverter.ObjectToTyped(obj, typed.AllowDuplicates)
+	}
+	if !v.Wire.Custom { // a typed value keeps the types of its kind in memory
+		empty = sync.OnceValues(empty)
+	}
 	return &Owners{
 		v:       v,
 		library: library,
-		empty: sync.OnceValues(func() (*typed.TypedValue, error) {
-			obj, err := v.Wire.Creater.New(v.GVK)
-			if err != nil {
-				return nil, err
-			}
-			obj.GetObjectKind().SetGroupVersionKind(v.GVK)
-			return v.Wire.TypeConverter.ObjectToTyped(obj, typed.AllowDuplicates)
-		}),
-		reset: fieldpath.NewExcludeFilterSetMap(v.ResetFields)[fieldpath.APIVersion(v.GVK.GroupVersion().String())],
+		empty:   empty,
+		reset:   fieldpath.NewExcludeFilterSetMap(v.ResetFields)[fieldpath.APIVersion(v.GVK.GroupVersion().String())],
 	}
 }
 

@@ -2,6 +2,7 @@ package openapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -119,11 +120,45 @@ func (s *Service) buildV3(b *builder, gv schema.GroupVersion) (*document, error)
 	if err != nil {
 		return nil, err
 	}
+	if hash := s.fingerprint(gv); hash != "" {
+		d.etag = hash
+		s.forgetSome()
+	}
 	s.v3[gv] = d
 	return d, nil
 }
 
-// documentIndex lists the v3 documents with their hashes, so it builds all of them.
+// customKept is how many documents of custom kinds are kept.
+const customKept = 64
+
+// forgetSome drops documents of custom kinds until there is room for one.
+func (s *Service) forgetSome() {
+	kept := 0
+	for gv := range s.v3 {
+		if s.fingerprint(gv) == "" {
+			continue
+		}
+		if kept++; kept >= customKept {
+			delete(s.v3, gv)
+		}
+	}
+}
+
+// fingerprint is the hash of a document of custom kinds, without the document: it is made from the
+// kinds and this program. Empty: not known.
+func (s *Service) fingerprint(gv schema.GroupVersion) string {
+	text := []byte(s.version)
+	for _, v := range s.groups[gv] {
+		if v.Kind.Fingerprint == "" {
+			return ""
+		}
+		text = append(append(text, 0), v.Kind.Fingerprint...)
+	}
+	return hashOf(text)
+}
+
+// documentIndex lists the v3 documents with their hashes. It builds those whose hash is that of
+// their content.
 func (s *Service) documentIndex() (*document, error) {
 	if s.index != nil {
 		return s.index, nil
@@ -132,6 +167,9 @@ func (s *Service) documentIndex() (*document, error) {
 	index := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
 	for _, gv := range s.groupVersions() {
 		d := s.v3[gv]
+		if hash := s.fingerprint(gv); d == nil && hash != "" {
+			d = &document{url: "/openapi/v3/" + documentPath(gv), etag: hash}
+		}
 		if d == nil {
 			var err error
 			if b == nil {
@@ -163,22 +201,36 @@ func (s *Service) documentV2() (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := b.swagger()
-	for _, gv := range s.groupVersions() {
-		p, err := b.part(gv, s.groups[gv])
-		if err == nil {
-			err = addPart(all, p)
-		}
-		if err != nil {
-			logBroken(gv, err)
-		}
-	}
-	text, err := all.MarshalJSON()
+	head, err := b.headV2()
 	if err != nil {
+		return nil, err
+	}
+	all, paths, definitions := newWriterV2(), newWriterV2(), newWriterV2()
+	s.eachV2(b, func(p *partV2) {
+		for _, e := range p.paths {
+			paths.entry(e)
+		}
+		for _, e := range p.definitions {
+			definitions.entry(e)
+		}
+	})
+	all.write([]byte{'{'})
+	for _, name := range slices.Sorted(maps.Keys(head)) {
+		all.entry(entryV2{name, head[name]})
+	}
+	all.write([]byte(`,"paths":{`))
+	err = all.copy(paths)
+	all.write([]byte(`},"definitions":{`))
+	err = errors.Join(err, all.copy(definitions))
+	all.write([]byte(`}}`))
+	if err := errors.Join(err, all.gz.Close()); err != nil {
 		return nil, fmt.Errorf("encode the v2 document: %w", err)
 	}
-	s.v2, err = newDocument("/openapi/v2", text, protoV2)
-	return s.v2, err
+	s.v2 = &document{
+		url: "/openapi/v2", etag: fmt.Sprintf("%X", all.hash.Sum(nil)), json: all.packed.Bytes(),
+		toProto: func([]byte) ([]byte, error) { return s.protoV2(head) },
+	}
+	return s.v2, nil
 }
 
 // logBroken logs a group version that is left out. A kind whose schema cannot be

@@ -163,11 +163,13 @@ func modelName(gvk schema.GroupVersionKind) string {
 func (b *builder) customObject(v *kind.Version) *spec.Schema {
 	s := new(spec.Schema).Typed("object", "")
 	if v.Schema != nil {
-		copied := *v.Schema
-		s = &copied
-		s.Properties = maps.Clone(s.Properties)
-		s.Extensions = maps.Clone(s.Extensions)
-		b.addObjectFields(s)
+		if own := v.Schema(); own != nil {
+			copied := *own
+			s = &copied
+			s.Properties = maps.Clone(s.Properties)
+			s.Extensions = maps.Clone(s.Extensions)
+			b.addObjectFields(s)
+		}
 	}
 	s.AddExtension(extGVK, []any{describeKind(v.GVK)})
 	addSelectable(s, v)

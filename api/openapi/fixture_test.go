@@ -72,7 +72,7 @@ func widget(t *testing.T) *kind.Kind {
 		t.Fatal(err)
 	}
 	return newKind(widgetGVK, "widgets", func(_ *kind.Kind, v *kind.Version) {
-		v.Schema, v.Status, v.Scale = &s, present{}, &kind.Scale{}
+		v.Schema, v.Status, v.Scale = kind.SchemaOf(&s), present{}, &kind.Scale{}
 		v.SelectableFields = []string{"spec.choice"}
 	})
 }

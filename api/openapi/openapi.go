@@ -8,7 +8,9 @@
 //
 // Documents are built at the first request, never at start-up, and kept compressed: the
 // inputs are large and are dropped afterwards. A changed set of kinds rebuilds only the
-// documents of the changed groups.
+// documents of the changed groups. The index builds no document of a group of custom kinds:
+// the hash of its definitions is that of the document. The v2 document of all kinds is
+// written group by group.
 //
 // The package does not use the store. Begin with ServeHTTP.
 package openapi
@@ -198,12 +200,12 @@ func negotiate(accept string, formats []format) (format, bool) {
 // to a tenth, and most clients ask for gzip.
 type document struct {
 	url  string // path of the document on this server
-	etag string // hash of the JSON; the same for every format
+	etag string // hash of the JSON, or of what it is made from; the same for every format
 	json []byte // gzipped
 	// proto is the same document in protobuf, gzipped. It is built at the first request,
 	// since few clients ask for it. Guarded by Service.mu.
 	proto   []byte
-	toProto func(json []byte) ([]byte, error)
+	toProto func(json []byte) ([]byte, error) // both packed
 }
 
 func newDocument(url string, json []byte, toProto func([]byte) ([]byte, error)) (*document, error) {
@@ -211,8 +213,20 @@ func newDocument(url string, json []byte, toProto func([]byte) ([]byte, error)) 
 	if err != nil {
 		return nil, err
 	}
-	return &document{url: url, etag: fmt.Sprintf("%X", sha256.Sum256(json)), json: packed, toProto: toProto}, nil
+	return &document{url: url, etag: hashOf(json), json: packed, toProto: func(packed []byte) ([]byte, error) {
+		json, err := unpack(packed)
+		if err != nil {
+			return nil, err
+		}
+		proto, err := toProto(json)
+		if err != nil {
+			return nil, err
+		}
+		return pack(proto)
+	}}, nil
 }
+
+func hashOf(text []byte) string { return fmt.Sprintf("%X", sha256.Sum256(text)) }
 
 // encoded returns the document in a format, gzipped.
 func (d *document) encoded(f format) ([]byte, error) {
@@ -222,16 +236,12 @@ func (d *document) encoded(f format) ([]byte, error) {
 	if d.proto != nil {
 		return d.proto, nil
 	}
-	json, err := unpack(d.json)
-	if err != nil {
-		return nil, err
-	}
-	proto, err := d.toProto(json)
+	proto, err := d.toProto(d.json)
 	if err != nil {
 		return nil, fmt.Errorf("convert %s to protobuf: %w", d.url, err)
 	}
-	d.proto, err = pack(proto)
-	return d.proto, err
+	d.proto = proto
+	return d.proto, nil
 }
 
 // hashed returns the document's URL with its hash. Clients may cache that URL without a

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -212,7 +213,7 @@ func TestChangedKindsShowInTheNextAnswer(t *testing.T) {
 
 	reg.Put(newKind(gvk("late.exeunt.dev", "v1", "Comer"), "comers", nil))
 	changed := widget(t)
-	changed.Versions[0].Schema.Description = "Widget is another thing."
+	changed.Versions[0].Schema().Description = "Widget is another thing."
 	reg.Put(changed)
 	after := readIndex(t, s)
 	if after["apis/late.exeunt.dev/v1"] == "" {
@@ -232,7 +233,7 @@ func TestChangedKindsShowInTheNextAnswer(t *testing.T) {
 		t.Error("a new kind is not in v2")
 	}
 
-	reg.Remove("comers.late.exeunt.dev")
+	reg.Replace(map[string]*kind.Kind{"comers.late.exeunt.dev": nil})
 	reg.Put(kinds[len(kinds)-2])
 	if w := ask(s, "/openapi/v3/apis/late.exeunt.dev/v1"); w.Code != http.StatusNotFound {
 		t.Errorf("a removed group answers %d", w.Code)
@@ -259,4 +260,37 @@ func TestConcurrentRequests(t *testing.T) {
 		wg.Go(func() { reg.Put(changed) })
 	}
 	wg.Wait()
+}
+
+// TestIndexWithoutDocuments: the documents of custom kinds are not built for the index, and each has the hash that
+// the index names. No more than customKept are kept.
+func TestIndexWithoutDocuments(t *testing.T) {
+	t.Parallel()
+	const many = customKept + 10
+	reg := kind.NewRegistry(fewKinds(t))
+	for i := range many {
+		k := newKind(gvk(fmt.Sprintf("g%d.exeunt.dev", i), "v1", "Thing"), "things", nil)
+		k.Fingerprint = fmt.Sprint(i)
+		reg.Put(k)
+	}
+	s := New(reg, "v0.1.0")
+	urls := readIndex(t, s)
+	if got := len(s.v3); got != len(urls)-many {
+		t.Errorf("%d of %d documents were built", got, len(urls))
+	}
+	for name, url := range urls {
+		if w := get(t, s, url); w.Header().Get("Cache-Control") != "public, immutable" {
+			t.Errorf("%s has another hash", name)
+		}
+	}
+	if got := len(s.v3); got > len(urls)-many+customKept {
+		t.Errorf("%d documents are kept", got)
+	}
+	changed := newKind(gvk("g0.exeunt.dev", "v1", "Thing"), "things", nil)
+	changed.Fingerprint = "other"
+	reg.Put(changed)
+	again := readIndex(t, s)
+	if again["apis/g0.exeunt.dev/v1"] == urls["apis/g0.exeunt.dev/v1"] || again["apis/g1.exeunt.dev/v1"] != urls["apis/g1.exeunt.dev/v1"] {
+		t.Error("the hashes do not follow the kinds")
+	}
 }

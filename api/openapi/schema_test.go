@@ -118,7 +118,7 @@ func TestCustomSchemaV3(t *testing.T) {
 		t.Errorf("selectable fields of the list: %s", diff)
 	}
 	v, _ := s.registry.Snapshot().Lookup(widgetGVK.GroupVersion().WithResource("widgets"))
-	if diff := cmp.Diff(asJSON(t, widgetSchema), asJSON(t, v.Schema)); diff != "" {
+	if diff := cmp.Diff(asJSON(t, widgetSchema), asJSON(t, v.Schema())); diff != "" {
 		t.Errorf("the kind's own schema was changed: %s", diff)
 	}
 }
@@ -154,7 +154,7 @@ func TestSchemaThatAllowsEverything(t *testing.T) {
 	free := &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}, Description: "Anything."}}
 	free.AddExtension(extPreserve, true)
 	s := New(kind.NewRegistry([]*kind.Kind{
-		newKind(gvk("free.exeunt.dev", "v1", "Thing"), "things", func(_ *kind.Kind, v *kind.Version) { v.Schema = free }),
+		newKind(gvk("free.exeunt.dev", "v1", "Thing"), "things", func(_ *kind.Kind, v *kind.Version) { v.Schema = kind.SchemaOf(free) }),
 		newKind(gvk("free.exeunt.dev", "v1", "Bare"), "bares", nil),
 	}), "v0.1.0")
 	v2 := getV2(t, s).Definitions
@@ -177,7 +177,7 @@ func TestBrokenSchemaHarmsOnlyItself(t *testing.T) {
 	t.Parallel()
 	broken := spec.RefSchema("#/components/schemas/nowhere")
 	s := New(kind.NewRegistry(append(fewKinds(t), newKind(
-		gvk("broken.exeunt.dev", "v1", "Thing"), "things", func(_ *kind.Kind, v *kind.Version) { v.Schema = broken },
+		gvk("broken.exeunt.dev", "v1", "Thing"), "things", func(_ *kind.Kind, v *kind.Version) { v.Schema = kind.SchemaOf(broken) },
 	))), "v0.1.0")
 	urls := readIndex(t, s)
 	if _, ok := urls["apis/broken.exeunt.dev/v1"]; ok || len(urls) != 7 {

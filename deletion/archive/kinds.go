@@ -47,7 +47,7 @@ func newKind(plural string, example, list runtime.Object, table rest.TableConver
 			obj := example.DeepCopyObject()
 			return obj, object.DecodeInto(body, resourceVersion, gvk, obj)
 		},
-		Wire: wire(), Table: table, Schema: described,
+		Wire: wire(), Table: table, Schema: kind.SchemaOf(described),
 	}}
 	return k
 }

@@ -242,7 +242,7 @@ func (f *family) decodeStored(b storedBody) (*unstructured.Unstructured, error) 
 		return nil, fmt.Errorf("decode %s: %w", f.kind, err)
 	}
 	version = cmp.Or(version, f.unmarked)
-	if f.schemas[version] == nil { // the definition has dropped the version
+	if !f.has(version) { // the definition has dropped the version
 		return object.DecodeUnstructured(body, b.resourceVersion, f.gvk(version))
 	}
 	return f.decodeAs(version, version, body, b.resourceVersion)

@@ -3,19 +3,22 @@
 //
 // [Definition] validates definitions by Kubernetes' own rules. [Accept] accepts or
 // refuses one without side effects. [New] turns an accepted one into a kind whose
-// objects are pruned, defaulted, validated and shown as in Kubernetes. The package does
-// not use the store: kind/definition watches the definitions and registers the kinds.
-// Start reading at New.
+// objects are pruned, defaulted, validated and shown as in Kubernetes; [Stored] does so
+// for a stored one, whose schemas it compiles at the first use and drops again
+// (compiled.go). The package does not use the store: kind/definition watches the
+// definitions and registers the kinds. Start reading at New.
 package custom
 
 import (
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
+	"weak"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
@@ -41,11 +44,28 @@ func Declared(definition runtime.Object) (*kind.Kind, error) {
 // versions. A definition that serves no version gives a kind without versions: clients
 // cannot reach its objects, but they can still be collected.
 //
-// New is cheap: the first write to a version compiles its rules and builds its model
-// for server-side apply. Convert builds the converter for the strategy Webhook; nil: such
-// a kind is served in its storage version only.
+// New reports every error of the schemas, and keeps what they are compiled to. The first
+// write to a version compiles its rules and builds its model for server-side apply. Convert
+// builds the converter for the strategy Webhook; nil: such a kind is served in its storage
+// version only.
 func New(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*kind.Kind, error) {
 	crd = crd.DeepCopy() // the kind must not change with the caller's value
+	f := &family{crd: crd, read: func() (*apiextensionsv1.CustomResourceDefinition, error) { return crd, nil }}
+	c, err := f.compile()
+	if err == nil {
+		err = checkRules(crd)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
+	}
+	f.held.Store(c)
+	f.raw = c.schemas.raw(crd.Generation)
+	return f.newKind(convert)
+}
+
+// newKind makes the kind of a family that has crd, raw and read.
+func (f *family) newKind(convert NewConverter) (*kind.Kind, error) {
+	crd := f.crd
 	if err := checkServable(crd); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
 	}
@@ -66,8 +86,7 @@ func New(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*
 	if crd.DeletionTimestamp != nil {
 		k.Refuse = terminating
 	}
-	f, err := newFamily(crd, convert)
-	if err != nil {
+	if err := f.complete(convert); err != nil {
 		return nil, fmt.Errorf("serve %s: %w", crd.Name, err)
 	}
 	k.StoredAs = f.storage
@@ -100,14 +119,15 @@ func checkServable(crd *apiextensionsv1.CustomResourceDefinition) error {
 	return nil
 }
 
-// family is what the versions of one kind share. It is immutable.
+// family is what the versions of one kind share. It is immutable, but for what its schemas are
+// compiled to.
 type family struct {
-	crd     *apiextensionsv1.CustomResourceDefinition
+	crd     *apiextensionsv1.CustomResourceDefinition // of a stored definition: without the schemas
+	read    func() (*apiextensionsv1.CustomResourceDefinition, error)
 	kind    schema.GroupKind
 	storage string // the version in which objects are written
-	schemas schemas
 	raw     bool
-	typed   managedfields.TypeConverter
+	size    int // bytes of the definition
 
 	// unmarked is the version of bodies that do not name theirs. marks says that new
 	// bodies name it: the storage version was changed once (see firstStorage).
@@ -117,33 +137,36 @@ type family struct {
 	// convert may change its input, copying does not. hooked says that a webhook converts.
 	convert, copying runtime.ObjectConvertor
 	hooked           bool
+
+	cache *Cache                   // nil: held is kept for ever
+	held  atomic.Pointer[compiled] // nil: not compiled, or dropped
+	mu    sync.Mutex               // of compiling
+	weak  weak.Pointer[compiled]   // guarded by mu; the last one, while a request uses it
 }
 
-func newFamily(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*family, error) {
-	f := &family{
-		crd:  crd,
-		kind: schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Status.AcceptedNames.Kind},
-	}
+// complete sets what follows from the definition.
+func (f *family) complete(convert NewConverter) error {
+	crd := f.crd
+	f.kind = schema.GroupKind{Group: crd.Spec.Group, Kind: crd.Status.AcceptedNames.Kind}
 	if f.storage = storageVersion(crd); f.storage == "" {
-		return nil, fmt.Errorf("it has no storage version")
-	}
-	var err error
-	if f.schemas, err = newSchemas(crd); err != nil {
-		return nil, err
+		return fmt.Errorf("it has no storage version")
 	}
 	f.unmarked, f.marks = f.storage, false
 	if first := firstStorage(crd); first != "" {
 		f.unmarked, f.marks = first, true
 	}
-	f.raw = f.schemas.raw(crd.Generation)
 	plain := newConverter(crd)
 	f.convert = plain
 	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
 		f.convert, f.hooked = newWebhook(crd, plain, convert), true
 	}
 	f.copying = copyingConverter{f.convert}
-	f.typed = newLazyTypes(f.models)
-	return f, nil
+	return nil
+}
+
+// has reports whether the definition has the version.
+func (f *family) has(version string) bool {
+	return slices.ContainsFunc(f.crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
 }
 
 // gvk returns the family's kind in one of its versions.

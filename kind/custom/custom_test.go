@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 	want := kind.Kind{
 		Group: "example.com", Name: "Widget", ListName: "WidgetList", Plural: "widgets", Singular: "widget",
 		ShortNames: []string{"wd"}, Categories: []string{"all"}, Namespaced: true, Storage: "widgets.example.com",
-		Definition: "widgets.example.com", Generation: 1, StoredAs: "v1",
+		Definition: "widgets.example.com", Generation: 1, StoredAs: "v1", Fingerprint: k.Fingerprint,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("kind = %+v, want %+v", got, want)
@@ -141,7 +141,7 @@ func TestRaw(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, v := range k.Versions {
+			for _, v := range append(k.Versions, serveIn(t, NewCache(1), crd).Versions...) {
 				if v.Raw != tt.want {
 					t.Errorf("%s: raw = %v, want %v", v.GVK.Version, v.Raw, tt.want)
 				}

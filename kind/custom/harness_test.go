@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 )
 
 var now = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
@@ -144,9 +145,23 @@ func create(t *testing.T, text string) *apiextensionsv1.CustomResourceDefinition
 	return crd
 }
 
+// serve makes the kind of a stored definition.
 func serve(t *testing.T, text string) *kind.Kind {
 	t.Helper()
-	k, err := New(create(t, text), nil)
+	return serveIn(t, NewCache(1<<20), create(t, text))
+}
+
+func serveIn(t *testing.T, cache *Cache, crd *apiextensionsv1.CustomResourceDefinition) *kind.Kind {
+	t.Helper()
+	body, err := object.Encode(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := Header(body, "7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := Stored(header, body, cache, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

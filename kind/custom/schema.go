@@ -111,8 +111,7 @@ func hasDefaults(s *schema.Structural) bool {
 // ones: it types the metadata, and removes unknown fields and nulls that the schema
 // does not allow.
 type coercer struct {
-	kind    runtimeschema.GroupKind
-	schemas schemas
+	family *family
 
 	// lenient drops malformed metadata instead of refusing the object. It is for stored
 	// bodies, which must stay readable.
@@ -142,8 +141,12 @@ func (c coercer) apply(u *unstructured.Unstructured) (unknown []string, err erro
 	if err != nil {
 		return nil, err
 	}
-	if gv.WithKind(kind).GroupKind() == c.kind {
-		more, err := c.fit(u, c.schemas[gv.Version])
+	if gv.WithKind(kind).GroupKind() == c.family.kind {
+		s, err := c.family.structural(gv.Version)
+		if err != nil {
+			return nil, err
+		}
+		more, err := c.fit(u, s)
 		if err != nil {
 			return nil, err
 		}
@@ -181,12 +184,17 @@ const (
 )
 
 // openAPI returns the published schema of a version: with apiVersion, kind, metadata
-// and the group, version and kind. References point to the published ObjectMeta.
+// and the group, version and kind. References point to the published ObjectMeta. Nil: the
+// definition cannot be read.
 func (f *family) openAPI(version string) *spec.Schema {
 	gvk := f.gvk(version)
+	structural, err := f.structural(version)
+	if err != nil {
+		return nil
+	}
 	// Unfold repeats in each part of the schema what its allOf, anyOf etc. say, for
 	// readers that do not combine them.
-	s := f.schemas[version].Unfold().ToKubeOpenAPI()
+	s := structural.Unfold().ToKubeOpenAPI()
 	addObjectFields(s)
 	addEmbedded(s)
 	s.AddExtension(gvkKey, []any{map[string]any{
@@ -235,19 +243,6 @@ func modelName(gvk runtimeschema.GroupVersionKind) string {
 	parts := strings.Split(gvk.Group, ".")
 	slices.Reverse(parts)
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
-}
-
-// models returns the schemas of all versions and the schemas that they refer to.
-// Versions that are not served are included, since managed fields may be in one.
-func (f *family) models() (map[string]*spec.Schema, error) {
-	out, err := generated(runtime.NewScheme(), metav1.ObjectMeta{}.OpenAPIModelName())
-	if err != nil {
-		return nil, err
-	}
-	for version := range f.schemas {
-		out[modelName(f.gvk(version))] = f.openAPI(version)
-	}
-	return out, nil
 }
 
 // generated returns the named models of the library and the models that they refer to.

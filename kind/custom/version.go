@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresource"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/exeunt/exeunt/kind"
@@ -30,10 +31,7 @@ import (
 // version builds one served version of the family.
 func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion) (*kind.Version, error) {
 	gvk := f.gvk(v.Name)
-	rules, err := f.strategies(*v)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	out := &kind.Version{
 		Kind: k,
 		GVK:  gvk,
@@ -50,13 +48,13 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 		Decode:           func(body []byte, rv string) (runtime.Object, error) { return f.decode(v.Name, body, rv) },
 		Encode:           f.encode,
 		Raw:              f.raw && !f.marks && (!f.hooked || v.Name == f.storage),
-		Strategy:         rules.object(),
+		Strategy:         f.strategy(v.Name, func(b built) steps { return b.object }),
 		ResetFields:      map[fieldpath.APIVersion]*fieldpath.Set{},
 		SelectableFields: selectableFields(*v),
-		Attributes:       rules.attributes,
+		Attributes:       f.attributes(v.Name),
 		Wire:             f.wire(*v),
 		Warning:          f.deprecation(*v),
-		Schema:           f.openAPI(v.Name),
+		Schema:           func() *spec.Schema { return f.openAPI(v.Name) },
 	}
 	if f.hooked {
 		out.DecodeAll = func(ctx context.Context, stored []object.Object) ([]runtime.Object, error) {
@@ -72,7 +70,7 @@ func (f *family) version(k *kind.Kind, v *apiextensionsv1.CustomResourceDefiniti
 		return nil, err
 	}
 	if sub := v.Subresources; sub != nil && sub.Status != nil {
-		out.Status = rules.status()
+		out.Status = f.strategy(v.Name, func(b built) steps { return b.status })
 		out.ResetFields[apiVersion(gvk.GroupVersion().String())] = fieldpath.NewSet(fieldpath.MakePathOrDie("status"))
 		out.StatusResetFields = f.statusResetFields()
 	}
@@ -111,13 +109,17 @@ func (f *family) decodeAs(version, written string, body []byte, resourceVersion 
 	if err != nil {
 		return nil, err
 	}
-	defaulting.Default(u.Object, f.schemas[written])
+	s, err := f.structural(written)
+	if err != nil {
+		return nil, err
+	}
+	defaulting.Default(u.Object, s)
 	return u, f.coerceStored(u)
 }
 
 // coerceStored makes a stored or converted object fit the schema of its version.
 func (f *family) coerceStored(u *unstructured.Unstructured) error {
-	if _, err := (coercer{kind: f.kind, schemas: f.schemas, lenient: true}).apply(u); err != nil {
+	if _, err := (coercer{family: f, lenient: true}).apply(u); err != nil {
 		return fmt.Errorf("decode %s: %w", f.kind, err)
 	}
 	return nil
@@ -139,7 +141,7 @@ func (f *family) encode(obj runtime.Object) ([]byte, error) {
 		stored = converted.(*unstructured.Unstructured)
 	}
 	stored.SetGroupVersionKind(f.gvk(f.storage))
-	if _, err := (coercer{kind: f.kind, schemas: f.schemas}).apply(stored); err != nil {
+	if _, err := (coercer{family: f}).apply(stored); err != nil {
 		return nil, fmt.Errorf("encode %s: %w", f.kind, err)
 	}
 	body, err := object.Encode(stored)
@@ -206,69 +208,90 @@ func (f *family) deprecation(v apiextensionsv1.CustomResourceDefinitionVersion) 
 	return text
 }
 
-// strategies are the library's strategies for one version. They are built at their
-// first use, because that compiles every CEL rule of the schema: a server with a
-// thousand definitions would otherwise need minutes to start.
-type strategies struct {
-	namespaced bool
-	build      func() built // cached by sync.OnceValue
-}
-
+// built are the library's strategies for one version. To build them compiles every CEL rule of the
+// schema.
 type built struct {
 	object, status steps
 	attributes     func(runtime.Object) (labels.Set, fields.Set, error)
 }
 
-// strategies prepares the strategies of a version. It reports all errors of the schema;
-// only the compiling is left for later.
-func (f *family) strategies(v apiextensionsv1.CustomResourceDefinitionVersion) (*strategies, error) {
+// checkRules reports the errors of schemas that New finds before it compiles their rules.
+func checkRules(crd *apiextensionsv1.CustomResourceDefinition) error {
+	for _, v := range crd.Spec.Versions {
+		if _, _, _, err := validators(v); v.Served && err != nil {
+			return fmt.Errorf("version %s: %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+// validators returns those of the schema of a version and of its status, which is nil if there is none.
+func validators(v apiextensionsv1.CustomResourceDefinitionVersion) (whole, statusOnly validation.SchemaValidator, status *apiextensions.CustomResourceSubresourceStatus, err error) {
 	props, err := schemaProps(v)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	whole, _, err := validation.NewSchemaValidator(props)
-	if err != nil {
-		return nil, err
+	if whole, _, err = validation.NewSchemaValidator(props); err != nil {
+		return nil, nil, nil, err
 	}
-	var (
-		statusOnly validation.SchemaValidator // nil: the schema has no status
-		status     *apiextensions.CustomResourceSubresourceStatus
-		scale      *apiextensions.CustomResourceSubresourceScale
-	)
 	if sub := v.Subresources; sub != nil && sub.Status != nil {
 		status = &apiextensions.CustomResourceSubresourceStatus{}
 		if s, ok := props.Properties["status"]; ok {
-			if statusOnly, _, err = validation.NewSchemaValidator(&s); err != nil {
-				return nil, err
+			statusOnly, _, err = validation.NewSchemaValidator(&s)
+		}
+	}
+	return whole, statusOnly, status, err
+}
+
+// build makes the strategies of a version.
+func (f *family) build(version string, s *structuralschema.Structural) (built, error) {
+	crd, err := f.read()
+	if err != nil {
+		return built{}, err
+	}
+	for _, v := range crd.Spec.Versions {
+		if v.Name != version {
+			continue
+		}
+		whole, statusOnly, status, err := validators(v)
+		if err != nil {
+			return built{}, err
+		}
+		var scale *apiextensions.CustomResourceSubresourceScale
+		if sub := v.Subresources; sub != nil && sub.Scale != nil {
+			scale = &apiextensions.CustomResourceSubresourceScale{
+				SpecReplicasPath:   sub.Scale.SpecReplicasPath,
+				StatusReplicasPath: sub.Scale.StatusReplicasPath,
+				LabelSelectorPath:  sub.Scale.LabelSelectorPath,
 			}
 		}
+		library := customresource.NewStrategy(typer{messages()}, f.namespaced(), f.gvk(version), whole, statusOnly, s, status, scale, v.SelectableFields)
+		return built{object: library, status: customresource.NewStatusStrategy(library), attributes: library.GetAttrs}, nil
 	}
-	if sub := v.Subresources; sub != nil && sub.Scale != nil {
-		scale = &apiextensions.CustomResourceSubresourceScale{
-			SpecReplicasPath:   sub.Scale.SpecReplicasPath,
-			StatusReplicasPath: sub.Scale.StatusReplicasPath,
-			LabelSelectorPath:  sub.Scale.LabelSelectorPath,
+	return built{}, fmt.Errorf("%s has no version %s", f.kind, version)
+}
+
+func (f *family) namespaced() bool { return f.crd.Spec.Scope == apiextensionsv1.NamespaceScoped }
+
+// attributes returns a function that returns the labels and the selectable fields of an object of the version.
+func (f *family) attributes(version string) func(runtime.Object) (labels.Set, fields.Set, error) {
+	return func(obj runtime.Object) (labels.Set, fields.Set, error) {
+		b, err := f.rules(version)
+		if err != nil {
+			return nil, nil, err
 		}
+		return b.attributes(obj)
 	}
-	namespaced := f.crd.Spec.Scope == apiextensionsv1.NamespaceScoped
-	return &strategies{namespaced: namespaced, build: sync.OnceValue(func() built {
-		s := customresource.NewStrategy(typer{messages()}, namespaced, f.gvk(v.Name),
-			whole, statusOnly, f.schemas[v.Name], status, scale, v.SelectableFields)
-		return built{object: s, status: customresource.NewStatusStrategy(s), attributes: s.GetAttrs}
-	})}, nil
 }
 
-func (s *strategies) object() lifecycle.Strategy {
-	return lazy{s.namespaced, func() steps { return s.build().object }}
-}
-
-func (s *strategies) status() lifecycle.Strategy {
-	return lazy{s.namespaced, func() steps { return s.build().status }}
-}
-
-// attributes returns the labels and the selectable fields of an object of this version.
-func (s *strategies) attributes(obj runtime.Object) (labels.Set, fields.Set, error) {
-	return s.build().attributes(obj)
+func (f *family) strategy(version string, part func(built) steps) lifecycle.Strategy {
+	return lazy{f.namespaced(), func() (steps, field.ErrorList) {
+		b, err := f.rules(version)
+		if err != nil {
+			return nil, field.ErrorList{field.InternalError(nil, err)}
+		}
+		return part(b), nil
+	}}
 }
 
 // steps is a strategy of the library.
@@ -281,13 +304,16 @@ type steps interface {
 // NamespaceScoped is first called.
 type lazy struct {
 	namespaced bool
-	get        func() steps
+	get        func() (steps, field.ErrorList)
 }
 
 func (l lazy) NamespaceScoped() bool { return l.namespaced }
 
 func (l lazy) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
-	s := l.get()
+	s, errs := l.get()
+	if errs != nil {
+		return nil, errs
+	}
 	s.PrepareForCreate(ctx, obj)
 	if errs := s.Validate(ctx, obj); len(errs) > 0 {
 		return nil, errs
@@ -298,7 +324,10 @@ func (l lazy) Create(ctx context.Context, obj runtime.Object) ([]string, field.E
 }
 
 func (l lazy) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
-	s := l.get()
+	s, errs := l.get()
+	if errs != nil {
+		return nil, errs
+	}
 	s.PrepareForUpdate(ctx, obj, old)
 	if errs := s.ValidateUpdate(ctx, obj, old); len(errs) > 0 {
 		return nil, errs
@@ -308,10 +337,7 @@ func (l lazy) Update(ctx context.Context, obj, old runtime.Object) ([]string, fi
 	return warnings, nil
 }
 
-func (l lazy) AllowCreateOnUpdate(ctx context.Context) bool {
-	return l.get().AllowCreateOnUpdate(ctx)
-}
+// Those of the library's strategies.
+func (l lazy) AllowCreateOnUpdate(context.Context) bool { return false }
 
-func (l lazy) AllowUnconditionalUpdate(ctx context.Context) bool {
-	return l.get().AllowUnconditionalUpdate(ctx)
-}
+func (l lazy) AllowUnconditionalUpdate(context.Context) bool { return false }

@@ -36,7 +36,7 @@ func (f *family) wire(v apiextensionsv1.CustomResourceDefinitionVersion) *kind.W
 		UnsafeConvertor:     f.convert,
 		Defaulter:           defaulter{delegate: options, family: f},
 		Typer:               typer,
-		TypeConverter:       f.typed,
+		TypeConverter:       types{f},
 		Custom:              true,
 	}
 }
@@ -104,7 +104,7 @@ func (s *serializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersion
 	if text, ok := d.(*json.Serializer); ok {
 		strict = text.IsStrict()
 	}
-	fitting := decoder{delegate: d, coercer: coercer{kind: s.family.kind, schemas: s.family.schemas, track: strict}}
+	fitting := decoder{delegate: d, coercer: coercer{family: s.family, track: strict}}
 	defaults := defaulter{delegate: s.scheme, family: s.family}
 	return versioning.NewCodec(nil, fitting, runtime.UnsafeObjectConvertor(s.scheme), s.scheme, s.scheme, defaults, nil, gv, "custom")
 }
@@ -178,5 +178,7 @@ func (d defaulter) Default(obj runtime.Object) {
 		d.delegate.Default(obj)
 		return
 	}
-	defaulting.Default(u.UnstructuredContent(), d.family.schemas[u.GetObjectKind().GroupVersionKind().Version])
+	if s, err := d.family.structural(u.GetObjectKind().GroupVersionKind().Version); err == nil { // else the next step fails
+		defaulting.Default(u.UnstructuredContent(), s)
+	}
 }

@@ -172,7 +172,7 @@ func TestApply(t *testing.T) {
 func TestSchema(t *testing.T) {
 	t.Parallel()
 	v := pick(t, serve(t, widgets), "v1")
-	s := v.Schema
+	s := v.Schema()
 	var names []string
 	for name := range s.Properties {
 		names = append(names, name)

@@ -48,17 +48,22 @@ type Controller struct {
 	reserved []*apiextensionsv1.CustomResourceDefinition
 	builtin  map[string]bool
 
+	// compiled is what the schemas of all kinds share.
+	compiled *custom.Cache
+
 	// Owned by Load, then by Run.
 	revision int64
 	known    map[string]*definition // by name
+	changed  map[string]*kind.Kind  // by storage name; what publish gives to kinds
+	due      map[string]bool        // groups that settle has to look at
 
 	cleaning sync.WaitGroup
 }
 
 // definition is a stored CustomResourceDefinition and the state of its kind.
 type definition struct {
-	crd      *apiextensionsv1.CustomResourceDefinition
-	object   object.Object
+	crd      *apiextensionsv1.CustomResourceDefinition // without its schemas
+	object   object.Object                             // without its body
 	served   servedAs
 	kind     bool // a kind is registered for it
 	cleaning bool
@@ -74,6 +79,10 @@ type servedAs struct {
 	terminating bool
 }
 
+// compiledLimit is how many bytes the compiled schemas of all kinds may take, about: those of a
+// hundred kinds with 125 fields.
+const compiledLimit = 64 << 20
+
 // settleRetryDelay is the delay before a failed status write is retried.
 const settleRetryDelay = time.Second
 
@@ -84,6 +93,7 @@ func New(s *store.Store, kinds *kind.Registry, definitions *kind.Kind, convert c
 	c := &Controller{
 		convert: convert, store: s, kinds: kinds, crds: definitions.Versions[0], log: log, now: time.Now,
 		known: map[string]*definition{}, builtin: map[string]bool{},
+		compiled: custom.NewCache(compiledLimit), changed: map[string]*kind.Kind{}, due: map[string]bool{},
 	}
 	for _, k := range kinds.Snapshot().Kinds {
 		c.reserved = append(c.reserved, custom.Reserve(k))
@@ -113,7 +123,16 @@ func (c *Controller) Load(ctx context.Context) error {
 			c.forget(name)
 		}
 	}
+	c.publish()
 	return nil
+}
+
+// publish serves the changed kinds, all at once: each change of the set costs time for every kind.
+func (c *Controller) publish() {
+	if len(c.changed) > 0 {
+		c.kinds.Replace(c.changed)
+		c.changed = map[string]*kind.Kind{}
+	}
 }
 
 // Run follows the definitions until the context ends.
@@ -147,6 +166,7 @@ func (c *Controller) follow(ctx context.Context) error {
 				c.learn(e.Object)
 			}
 		}
+		c.publish()
 		c.revision = upTo
 		if len(events) > 0 || !settled {
 			settled = c.settle(ctx)
@@ -171,14 +191,9 @@ func next(ctx context.Context, watcher *store.Watcher, settled bool) ([]*store.E
 
 // learn stores a definition in c.known and serves it if it is established.
 func (c *Controller) learn(o object.Object) {
-	decoded, err := c.crds.Decode(o.Body, o.ResourceVersion())
+	crd, err := custom.Header(o.Body, o.ResourceVersion())
 	if err != nil {
 		c.log.Error("definition cannot be read", "name", o.Name, "error", err)
-		return
-	}
-	crd, ok := decoded.(*apiextensionsv1.CustomResourceDefinition)
-	if !ok {
-		c.log.Error("definition is something else", "name", o.Name, "type", fmt.Sprintf("%T", decoded))
 		return
 	}
 	d := c.known[o.Name]
@@ -190,12 +205,15 @@ func (c *Controller) learn(o object.Object) {
 		d = &definition{}
 		c.known[o.Name] = d
 	}
+	body := o.Body
+	o.Body = nil
 	d.crd, d.object = crd, o
-	c.serve(d)
+	c.due[crd.Spec.Group] = true
+	c.serve(d, body)
 }
 
-// serve registers the kind that the definition declares, if it changed.
-func (c *Controller) serve(d *definition) {
+// serve makes the kind that the definition declares, if it changed.
+func (c *Controller) serve(d *definition, body []byte) {
 	now := servedAs{
 		uid: d.crd.UID, generation: d.crd.Generation, names: fmt.Sprintf("%v", d.crd.Status.AcceptedNames),
 		established: custom.Established(d.crd), terminating: d.crd.DeletionTimestamp != nil,
@@ -208,12 +226,12 @@ func (c *Controller) serve(d *definition) {
 		c.withdraw(d)
 		return
 	}
-	k, err := custom.New(d.crd, c.convert)
+	k, err := custom.Stored(d.crd, body, c.compiled, c.convert)
 	if err != nil {
 		c.log.Error("definition cannot be served", "name", d.crd.Name, "error", err)
 		return
 	}
-	c.kinds.Put(k)
+	c.changed[k.Storage] = k
 	d.kind = true
 }
 
@@ -221,7 +239,7 @@ func (c *Controller) serve(d *definition) {
 // never served: the kind with its name may belong to another.
 func (c *Controller) withdraw(d *definition) {
 	if d.kind {
-		c.kinds.Remove(storageName(d.crd))
+		c.changed[storageName(d.crd)] = nil
 		d.kind = false
 	}
 }
@@ -229,31 +247,39 @@ func (c *Controller) withdraw(d *definition) {
 func (c *Controller) forget(name string) {
 	if d := c.known[name]; d != nil {
 		c.withdraw(d)
+		c.due[d.crd.Spec.Group] = true
 		delete(c.known, name)
 	}
 }
 
 // settle writes the status of every definition whose status differs, and starts the
-// cleaning of those that are being deleted. It returns false if a write failed.
+// cleaning of those that are being deleted. It returns false if a write failed. It looks at the
+// groups in which a definition changed: names are taken within a group.
 //
 // If two definitions want one name, the one with the lower revision gets it. All
 // replicas see the same revisions in the same order, so they decide alike.
 func (c *Controller) settle(ctx context.Context) bool {
-	all := slices.Clone(c.reserved)
+	all := map[string][]*apiextensionsv1.CustomResourceDefinition{} // by group
 	var order []*definition
 	for _, d := range c.known {
-		all = append(all, d.crd)
-		order = append(order, d)
+		if group := d.crd.Spec.Group; c.due[group] {
+			all[group] = append(all[group], d.crd)
+			order = append(order, d)
+		}
 	}
+	for _, r := range c.reserved {
+		all[r.Spec.Group] = append(all[r.Spec.Group], r)
+	}
+	clear(c.due)
 	slices.SortFunc(order, func(a, b *definition) int { return cmp.Compare(a.object.Revision, b.object.Revision) })
 	settled := true
 	for _, d := range order {
-		status, differs := custom.Accept(d.crd, all, c.now())
+		status, differs := custom.Accept(d.crd, all[d.crd.Spec.Group], c.now())
 		if differs {
 			before := d.crd.Status
 			if err := c.writeStatus(ctx, d, status); err != nil {
 				settled = false
-				defer func() { d.crd.Status = before }() // so that the next settle retries
+				defer func() { d.crd.Status, c.due[d.crd.Spec.Group] = before, true }() // so that the next settle retries
 				if ctx.Err() == nil {
 					c.log.Error("definition's status cannot be written", "name", d.crd.Name, "error", err)
 				}
@@ -275,13 +301,25 @@ func (c *Controller) settle(ctx context.Context) bool {
 // writeStatus swaps in the status. It ignores a lost swap: the other write causes an
 // event, and settle runs again.
 func (c *Controller) writeStatus(ctx context.Context, d *definition, status apiextensionsv1.CustomResourceDefinitionStatus) error {
-	changed := d.crd.DeepCopy()
-	changed.Status = status
-	err := c.write(ctx, custom.OwnStatus(d.crd, changed), d.object.Revision, false)
+	o, err := c.store.Get(ctx, d.object.Key)
+	if err == nil && o.Revision == d.object.Revision {
+		var current *apiextensionsv1.CustomResourceDefinition
+		if current, err = c.decode(o); err != nil {
+			return err
+		}
+		changed := current.DeepCopy()
+		changed.Status = status
+		err = c.write(ctx, custom.OwnStatus(current, changed), o.Revision, false)
+	}
 	if object.Is(err, object.Conflict) || object.Is(err, object.NotFound) {
 		return nil
 	}
 	return err
+}
+
+func (c *Controller) decode(o object.Object) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	return crd, object.DecodeInto(o.Body, o.ResourceVersion(), c.crds.GVK, crd)
 }
 
 func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition, ifRevision int64, remove bool) error {
@@ -383,11 +421,10 @@ func (c *Controller) release(ctx context.Context, crd *apiextensionsv1.CustomRes
 	if err != nil {
 		return err
 	}
-	decoded, err := c.crds.Decode(o.Body, o.ResourceVersion())
+	current, err := c.decode(o)
 	if err != nil {
 		return err
 	}
-	current := decoded.(*apiextensionsv1.CustomResourceDefinition)
 	current.Finalizers = slices.DeleteFunc(current.Finalizers, func(f string) bool { return f == cleanupFinalizer })
 	err = c.write(ctx, current, o.Revision, len(current.Finalizers) == 0)
 	if object.Is(err, object.Conflict) {
