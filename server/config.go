@@ -112,6 +112,11 @@ type Config struct {
 	// DiskReserve is how many bytes are kept free for deletions on the disk of a SQLite database, at most
 	// a sixteenth of it. 0: none.
 	DiskReserve int64
+	// BackupTo is a directory or s3://BUCKET/PREFIX for backups that the server makes. Empty: it makes none.
+	BackupTo string
+	// BackupEvery is how old the last backup may become. Default a day. BackupKeep is how many stay; 0: all.
+	BackupEvery time.Duration
+	BackupKeep  int
 	// ArchiveMaxBytes limits the archive; the oldest entries leave first. Default 1 GiB.
 	ArchiveMaxBytes int64
 	// ArchiveNoSecrets archives the metadata of removed Secrets without their content.
@@ -203,6 +208,9 @@ func Check(c Config) error {
 			return err
 		}
 	}
+	if err := checkBackups(c); err != nil {
+		return err
+	}
 	return c.Audit.Check()
 }
 
@@ -213,6 +221,7 @@ func (c Config) withDefaults() Config {
 	c.Listen = cmp.Or(c.Listen, "127.0.0.1:6443")
 	c.Database = cmp.Or(c.Database, filepath.Join(c.Data, "exeunt.db"))
 	c.RegistryStorage = cmp.Or(c.RegistryStorage, filepath.Join(c.Data, "blobs"))
+	c.BackupEvery = cmp.Or(c.BackupEvery, backupUsual)
 	if c.StallTimeout <= 0 {
 		c.StallTimeout = 30 * time.Second
 	}

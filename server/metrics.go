@@ -19,7 +19,6 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/api"
-	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/sqldb"
@@ -146,6 +145,7 @@ var (
 	diskSize     = prometheus.NewDesc("exeunt_data_disk_size_bytes", "Size of the file system that holds the data directory.", nil, nil)
 	diskFree     = prometheus.NewDesc("exeunt_data_disk_free_bytes", "Free bytes of the file system that holds the data directory.", nil, nil)
 	lastBackup   = prometheus.NewDesc("exeunt_backup_last_success_timestamp_seconds", "When the last whole backup of the database ended, in Unix time. Absent: there is none.", nil, nil)
+	backupDue    = prometheus.NewDesc("exeunt_backup_due_timestamp_seconds", "When the next backup must have ended at the latest, in Unix time: the last one and --backup-every, or a day, and an hour.", nil, nil)
 	certExpiry   = prometheus.NewDesc("exeunt_certificate_expiry_timestamp_seconds", "When a certificate of the server expires, in Unix time.", []string{"certificate"}, nil)
 	timeouts     = prometheus.NewDesc("exeunt_database_timeouts_total", "Statements and connections of this replica that PostgreSQL ended because of a time limit: statement, lock, or idle_transaction.", []string{"limit"}, nil)
 	paused       = prometheus.NewDesc("exeunt_collector_paused", "1 while the collector is paused (exeunt gc pause), otherwise 0.", nil, nil)
@@ -156,6 +156,7 @@ var (
 type stateMetrics struct {
 	version, data string
 	db            *sqldb.DB
+	backups       *backups
 	identity      *access.Identity
 	paused        func(context.Context) (bool, error)
 	log           *slog.Logger
@@ -163,7 +164,7 @@ type stateMetrics struct {
 
 // Describe is part of prometheus.Collector.
 func (m *stateMetrics) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, lastBackup, certExpiry, timeouts, paused} {
+	for _, desc := range []*prometheus.Desc{versionInfo, databaseSize, diskSize, diskFree, lastBackup, backupDue, certExpiry, timeouts, paused} {
 		out <- desc
 	}
 }
@@ -192,9 +193,12 @@ func (m *stateMetrics) Collect(out chan<- prometheus.Metric) {
 		}
 		set(paused, value)
 	}
-	if last, found, err := backup.Last(ctx, m.db); err == nil && found {
-		set(lastBackup, float64(last.At.Unix()))
-	} else if err != nil {
+	if last, due, err := m.backups.due(ctx); err == nil {
+		set(backupDue, float64(due.Unix()))
+		if last != nil {
+			set(lastBackup, float64(last.Unix()))
+		}
+	} else {
 		m.log.Warn("the last backup is not known", "error", err)
 	}
 	if size, free, err := disk(m.data); err == nil {

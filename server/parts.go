@@ -18,7 +18,6 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/api/openapi"
-	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/broker/mesh"
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/deletion/archive"
@@ -117,14 +116,17 @@ func (s *server) addDatabase(context.Context) error {
 	if s.reserve != nil {
 		tasks = append(tasks, task.Loop("disk-reserve", s.reserve.run))
 	}
+	s.backups = &backups{server: s}
+	if s.config.BackupTo != "" {
+		tasks = append(tasks, task.Loop("backup", s.backups.run))
+	}
 	s.add(part{
 		name: databasePart, check: s.store.Ping, tasks: tasks,
 		status: func(ctx context.Context, all *Status) error {
 			size, err := s.db.Size(ctx)
-			last, found, backupErr := backup.Last(ctx, s.db)
-			if found {
-				at := last.At.UTC()
-				all.LastBackup = &at
+			last, due, backupErr := s.backups.due(ctx)
+			if all.LastBackup = last; backupErr == nil && !s.config.Ephemeral {
+				all.BackupDue = &due
 			}
 			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
 			if bytes, free, err := disk(s.config.Data); err == nil {
@@ -314,7 +316,7 @@ func (s *server) addArchive(context.Context) error {
 func (s *server) addSettings(context.Context) error {
 	s.reloads = s.newReloader()
 	state := &stateMetrics{
-		version: s.config.Version, data: s.config.Data, db: s.db, identity: s.identity, paused: s.collector.Paused, log: s.config.Logger,
+		version: s.config.Version, data: s.config.Data, db: s.db, backups: s.backups, identity: s.identity, paused: s.collector.Paused, log: s.config.Logger,
 	}
 	s.add(part{
 		name: "settings", meters: []prometheus.Collector{state, task.Restarts},

@@ -131,6 +131,7 @@ type server struct {
 	self    *self
 	parts   []part
 	reserve *reserve // nil if there is none
+	backups *backups
 
 	// Each is set by the add function of its part, for the parts below it.
 	listener  net.Listener

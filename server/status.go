@@ -34,6 +34,7 @@ type Status struct {
 	Collector    gc.Status     `json:"collector"`
 	Registry     *Images       `json:"registry,omitempty"`   // nil if the server has no registry
 	LastBackup   *time.Time    `json:"lastBackup,omitempty"` // nil if no backup has ended well
+	BackupDue    *time.Time    `json:"backupDue,omitempty"`  // when the next one must have ended; nil if the data is not kept
 	Certificates []Certificate `json:"certificates"`
 	Problems     []string      `json:"problems"` // what could not be asked; the client adds what the numbers mean
 }

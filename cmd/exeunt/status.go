@@ -107,8 +107,6 @@ const (
 	// expiresSoon is shorter than the 31 days at which the server renews its own
 	// certificates, so only those that it cannot renew are problems.
 	expiresSoon = 30 * 24 * time.Hour
-	// oldBackup is how old the last backup may be, if there is one: a daily one may be late.
-	oldBackup = 2 * 24 * time.Hour
 	// leastFree is the part of the disk that must be free.
 	leastFree = 0.1
 )
@@ -138,8 +136,12 @@ func problems(h *server.Status, now time.Time) (found []string) {
 	} else if d.Bytes > 0 && float64(d.Free) < leastFree*float64(d.Bytes) {
 		add("the disk is nearly full: %s of %s free", humanBytes(d.Free), humanBytes(d.Bytes))
 	}
-	if h.LastBackup != nil && now.Sub(*h.LastBackup) > oldBackup {
-		add("the last backup is from %s: exeunt backup create", h.LastBackup.Format(time.DateOnly))
+	if h.BackupDue != nil && now.After(*h.BackupDue) {
+		if h.LastBackup == nil {
+			add("there is no backup: exeunt backup create, or the setting backup-to")
+		} else {
+			add("the last backup is from %s: exeunt backup create; the log says why the server made none", h.LastBackup.Format("2006-01-02 15:04 UTC"))
+		}
 	}
 	for _, c := range h.Certificates {
 		if left := c.Expires.Sub(now); left < expiresSoon {

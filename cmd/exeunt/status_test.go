@@ -38,10 +38,14 @@ func TestProblems(t *testing.T) {
 		"full":      {func(h *server.Status) { h.Disk.Free = 99 }, []string{"the disk is nearly full: 99B of 1kB free"}},
 		"no disk":   {func(h *server.Status) { h.Disk = server.Disk{} }, nil}, // the system does not say
 		"expiring":  {func(h *server.Status) { h.Certificates[0].Expires = now.Add(30*24*time.Hour - time.Second) }, []string{"the serving certificate expires on 2026-03-30"}},
-		"a backup":  {func(h *server.Status) { at := now.Add(-48 * time.Hour); h.LastBackup = &at }, nil},
+		"a backup":  {func(h *server.Status) { h.BackupDue, h.LastBackup = &now, &now }, nil},
 		"old backup": {
-			func(h *server.Status) { at := now.Add(-49 * time.Hour); h.LastBackup = &at },
-			[]string{"the last backup is from 2026-02-26: exeunt backup create"},
+			func(h *server.Status) { at := now.Add(-time.Second); h.BackupDue, h.LastBackup = &at, &at },
+			[]string{"the last backup is from " + now.Add(-time.Second).Format("2006-01-02 15:04") + " UTC: exeunt backup create; the log says why the server made none"},
+		},
+		"no backup": {
+			func(h *server.Status) { at := now.Add(-time.Second); h.BackupDue = &at },
+			[]string{"there is no backup: exeunt backup create, or the setting backup-to"},
 		},
 		"refusals": {func(h *server.Status) { h.Collector.Refused = 1 }, []string{"1 delete of the collector refused by webhooks or policies, or without an answer: exeunt gc status"}},
 		"paused": { // what waits because of a pause is not reported as late
