@@ -8,7 +8,7 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check vulnerabilities test long long-list bench schema generate image release long-race long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages
+.PHONY: help run build demo screenshots check vulnerabilities test long long-list bench schema generate image release long-race long-random long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | grep -v '^long-' | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -75,6 +75,14 @@ long-robust: ## three replicas, a database that fails over and an S3 server, wit
 
 long-patroni: ## robust on a database that Patroni fails over, with etcd: make long RUN=patroni FOR=10m SEED=7; installs them on Debian and Ubuntu
 	cd test && ../script/patroni ../script/postgres go test -tags patroni -count=1 -timeout 0 -v -run TestPatroni ./robust -robust $(or $(FOR),10m) -robust-seed $(or $(SEED),0)
+
+long-random: ## what is random or repeated in `make test`, many times more: graphs, worlds, names, kills
+	script/postgres go test -count=1 -timeout 1h ./gc -run 'TestModel|TestInterleaved|TestScanRestoresLostRows' -seeds $(or $(SEEDS),300)
+	script/postgres go test -count=1 -timeout 1h ./deletion/preview -run TestPreviewIsWhatADeleteDoes -preview-graphs $(or $(SEEDS),300)0
+	script/postgres go test -count=1 -timeout 1h ./deletion/archive -run 'TestCallBack$$|TestUndoRestoresTheWorld' -undo-worlds $(or $(SEEDS),300)
+	script/postgres go test -count=1 -timeout 1h ./api -run TestNamesCanBeDeleted -names $(or $(SEEDS),300)
+	cd test && ../script/postgres go test -count=1 -timeout 1h ./crash -run TestKill -rounds 20 -kill 1m -every-store
+	cd test && ../script/postgres go test -count=1 -timeout 1h ./broker -run 'TestKill$$' -kills 10
 
 long-spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -177,6 +178,8 @@ func eachNameWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
+var randomNames = flag.Int("names", 8, "how many random names TestNamesCanBeDeleted tries of each kind")
+
 // TestNamesCanBeDeleted: what a create accepts can be read and deleted by its path.
 func TestNamesCanBeDeleted(t *testing.T) {
 	eachNameWorld(t, func(t *testing.T, w *world) {
@@ -185,7 +188,7 @@ func TestNamesCanBeDeleted(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for _, row := range nameRows {
 			names := slices.Clone(strangeNames)
-			for range 30 {
+			for range *randomNames {
 				names = append(names, randomName(rng))
 			}
 			for _, name := range names {

@@ -23,12 +23,10 @@ import (
 
 var (
 	seedFlag = flag.Uint64("seed", 0, "run only this seed of the random tests")
-	timeFlag = flag.Duration("random", 0, "how long each random test tries new seeds on each engine, after the usual ones")
+	// The usual seeds are always the same ones, so that a failure is caused by the change and not by chance.
+	usualSeeds = flag.Uint64("seeds", 12, "how many seeds, from 1, each random test tries")
+	timeFlag   = flag.Duration("random", 0, "how long each random test tries new seeds on each engine, after the usual ones")
 )
-
-// usualSeeds is how many seeds, from 1, every run tries: always the same ones,
-// so that a failure is caused by the change and not by chance.
-const usualSeeds = 40
 
 // randomSteps is the length of a script.
 const randomSteps = 60
@@ -345,7 +343,7 @@ func runSeeds(t *testing.T, mode mode) {
 	for _, seed := range keptSeeds(t) {
 		run(seed)
 	}
-	for seed := range uint64(usualSeeds) {
+	for seed := range *usualSeeds {
 		run(seed + 1)
 	}
 	for deadline := time.Now().Add(*timeFlag * time.Duration(len(databases))); time.Now().Before(deadline); {

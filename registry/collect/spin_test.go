@@ -26,7 +26,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-var spinPushes = flag.Int("spin", 2000, "how many pushes TestGCSpin makes on each engine")
+var spinPushes = flag.Int("spin", 500, "how many pushes TestGCSpin makes on each engine")
 
 const (
 	spinClients = 8

@@ -113,7 +113,7 @@ func Open(t testing.TB, engine sqldb.Engine) (database string) {
 func createDatabase(t testing.TB, template string) string {
 	t.Helper()
 	admin, name := serverURL(t), newName()
-	if err := execute(t.Context(), admin, "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+	if err := execute(t.Context(), admin, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY FILE_COPY"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

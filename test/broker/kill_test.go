@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,8 +15,7 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// kills is how often the server is killed on the way up, and again on the way down.
-const kills = 3
+var killsEachWay = flag.Int("kills", 1, "how often TestKill kills the server on the way up, and again on the way down")
 
 // TestKill kills the server at random moments while resources come up, and again while
 // they go down. No event is lost or out of order, and no machine is destroyed while its
@@ -46,8 +46,8 @@ func TestKill(t *testing.T) {
 			w.awaitEvents(uids[name], "Requested", "Ready", "Deleting", "Deleted")
 			w.checkOrder(since, xrs[name])
 			for token, n := range w.webhook.counts(uids[name]) {
-				if n > 1+2*kills {
-					w.Errorf("the webhook received %s %d times from %d processes", token, n, 1+2*kills)
+				if most := 1 + 2**killsEachWay; n > most {
+					w.Errorf("the webhook received %s %d times from %d processes", token, n, most)
 				}
 			}
 		}
@@ -57,7 +57,7 @@ func TestKill(t *testing.T) {
 // killing kills the server and starts it again, a few times.
 func (w *world) killing(rng *rand.Rand) {
 	w.Helper()
-	for range kills {
+	for range *killsEachWay {
 		// The random moment of the kill, not a wait for a condition.
 		time.Sleep(time.Duration(50+rng.IntN(700)) * time.Millisecond)
 		w.server.Kill()

@@ -71,8 +71,7 @@ func newWorld(t *testing.T, engine string, flags func(w *world) []string) *world
 	w.startDouble(crossplane.Start)
 	w.apply(crossplane.Definitions())
 	w.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
-	w.apply(blueprint)
-	w.apply(credential)
+	w.apply(blueprint + "---" + credential)
 	return w
 }
 

@@ -4,11 +4,13 @@ package crash_test
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,10 +23,9 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-const (
-	rounds  = 6
-	workers = 8
-)
+const workers = 8
+
+var killRounds = flag.Int("rounds", 3, "how often TestKill and TestKillRegistry kill a server")
 
 // TestKill loops: many clients write, the test kills the process at a random moment,
 // starts it again, and compares.
@@ -32,10 +33,11 @@ func TestKill(t *testing.T) {
 	harness.Each(t, func(t *testing.T, s *harness.Server) {
 		first := newest(t, s.HTTP())
 		books := make([]*book, workers)
+		var written atomic.Int64
 		for i := range books {
-			books[i] = &book{worker: i, believed: map[string]belief{}, rng: rand.New(rand.NewPCG(uint64(i), 1))}
+			books[i] = &book{written: &written, worker: i, believed: map[string]belief{}, rng: rand.New(rand.NewPCG(uint64(i), 1))}
 		}
-		acknowledged := 0
+		acknowledged, rounds := 0, *killRounds
 		for round := range rounds {
 			maps := client(t, s).CoreV1().ConfigMaps("default")
 			stop := make(chan struct{})
@@ -43,8 +45,14 @@ func TestKill(t *testing.T) {
 			for _, b := range books {
 				group.Go(func() { b.write(t, maps, stop) })
 			}
-			// The random moment of the kill, not a wait for a condition.
-			time.Sleep(time.Duration(150+100*round) * time.Millisecond)
+			// A random moment, at which each worker can have written something.
+			enough := written.Load() + int64(workers+rand.IntN(50*(round+1)))
+			harness.Until(t, "acknowledged writes", func() error {
+				if n := written.Load(); n < enough {
+					return fmt.Errorf("%d, want %d", n, enough)
+				}
+				return nil
+			})
 			s.Kill()
 			close(stop)
 			group.Wait()
@@ -80,6 +88,7 @@ type book struct {
 	believed     map[string]belief
 	versions     []string // of every acknowledged create and update
 	acknowledged int
+	written      *atomic.Int64 // by all workers
 	counter      int
 	rng          *rand.Rand
 }
@@ -125,6 +134,7 @@ func (b *book) writeOne(t *testing.T, maps corev1client.ConfigMapInterface, name
 		return err
 	}
 	b.acknowledged++
+	b.written.Add(1)
 	next := belief{value: value}
 	if got != nil {
 		next.version = got.ResourceVersion

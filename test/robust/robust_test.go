@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	robustFor  = flag.Duration("robust", time.Minute, "how long TestRobust breaks things")
+	robustFor  = flag.Duration("robust", 30*time.Second, "how long TestRobust breaks things")
 	robustSeed = flag.Uint64("robust-seed", 0, "the seed of TestRobust; 0: a new one")
 	robustInto = flag.String("robust-report", "", "the file that TestRobust writes its report to, as Markdown")
 )
