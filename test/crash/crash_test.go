@@ -25,7 +25,7 @@ import (
 
 const workers = 8
 
-var killRounds = flag.Int("rounds", 3, "how often TestKill and TestKillRegistry kill a server")
+var killRounds = flag.Int("rounds", 3, "how often TestKill kills a server; TestKillRegistry does it twice as often")
 
 // TestKill loops: many clients write, the test kills the process at a random moment,
 // starts it again, and compares.

@@ -57,7 +57,7 @@ func killRegistry(t *testing.T, engine string, s3 bool) {
 	for _, p := range pushers {
 		p.http.Timeout = harness.Patience
 	}
-	acknowledged, rounds := 0, *killRounds
+	acknowledged, rounds := 0, 2**killRounds
 	for round := range rounds {
 		stop := make(chan struct{})
 		var group sync.WaitGroup
