@@ -124,7 +124,10 @@ export function Page({ title, actions, children, sub }) {
 
 /** A section with a heading. @param {{title: any, actions?: any, children?: any, wide?: boolean}} props */
 export function Panel({ title, actions, children, wide }) {
-  return html`<section class=${"panel" + (wide ? " wide" : "")}>
+  const box = useRef(/** @type {any} */ (null));
+  // What scrolls sideways can be reached by keyboard. A wide window has room for every table.
+  useEffect(() => { const el = box.current, on = innerWidth <= 1100 && el.scrollWidth > el.clientWidth; if (on) el.tabIndex = 0; else el.removeAttribute("tabindex"); });
+  return html`<section ref=${box} class=${"panel" + (wide ? " wide" : "")}>
     <header><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>${children}</section>`;
 }
 
@@ -146,27 +149,30 @@ export function Ref({ object: o, plain }) {
   return href ? html`<a href=${href}>${text}</a>` : html`<span>${text}</span>`;
 }
 
-/** Text that is made to be copied. @param {{text: string}} props */
-export function Command({ text }) {
+/** @param {{text: string, label: string}} props */
+export function Copy({ text, label }) {
   const [done, setDone] = useState(false);
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
-  return html`<div class="command"><code>${text}</code><button type="button" class="small" onClick=${copy} aria-label=${"Copy: " + text}>${done ? "Copied" : "Copy"}</button></div>`;
+  return html`<button type="button" class="small" onClick=${copy} aria-label=${"Copy" + label}>${done ? "Copied" : "Copy"}</button>`;
 }
 
+/** Text that is made to be copied. @param {{text: string}} props */
+export function Command({ text }) { return html`<div class="command"><code>${text}</code><${Copy} text=${text} label=${": " + text} /></div>`; }
+
 /** A dialog that is modal and ends with Escape.
- * @param {{title: string, onClose: () => void, children?: any}} props */
-export function Dialog({ title, onClose, children }) {
+ * @param {{title: string, onClose: () => void, children?: any, wide?: boolean}} props */
+export function Dialog({ title, onClose, children, wide }) {
   const ref = useRef(/** @type {any} */ (null));
   useEffect(() => {
     const box = ref.current, before = /** @type {HTMLElement | null} */ (document.activeElement);
     box.showModal();
     return () => { box.close(); before?.focus(); }; // what is behind an open dialog takes no focus
   }, []);
-  return html`<dialog ref=${ref} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+  return html`<dialog ref=${ref} class=${wide ? "wide" : ""} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
     <h2>${title}</h2>${children}</dialog>`;
 }
 

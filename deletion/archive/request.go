@@ -325,9 +325,11 @@ func shorten(all []v1.RestoreResult) []v1.RestoreResult {
 
 // shown is the Restore as clients see it.
 func (s *request) shown() *v1.Restore {
+	status := s.Status
+	status.RequestedBy = s.User.Username
 	return &v1.Restore{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Restore"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.name, UID: s.UID, CreationTimestamp: metav1.NewTime(time.UnixMilli(s.createdAt).UTC().Truncate(time.Second))},
-		Spec:       s.Spec, Status: s.Status,
+		Spec:       s.Spec, Status: status,
 	}
 }

@@ -479,8 +479,8 @@ func TestOwnRestoresAreListed(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		if items := list.(*v1.RestoreList).Items; len(items) != 500 || items[0].Name != "mine" {
-			w.Errorf("%d Restores, the first is %s", len(items), items[0].Name)
+		if items := list.(*v1.RestoreList).Items; len(items) != 500 || items[0].Name != "mine" || items[0].Status.RequestedBy != "alice" {
+			w.Errorf("%d Restores, the first is %s, asked for by %q", len(items), items[0].Name, items[0].Status.RequestedBy)
 		}
 	})
 }

@@ -127,6 +127,8 @@ type ObjectName struct {
 
 // RestoreStatus is the result for each object, owners first.
 type RestoreStatus struct {
+	// RequestedBy is the client that asked for the restore, with whose rights it runs. Absent in a dry run.
+	RequestedBy string `json:"requestedBy,omitempty"`
 	// Phase is how far the server is. Absent in a dry run.
 	Phase Phase `json:"phase,omitempty"`
 	// Complete: all that was asked for exists again.

@@ -1737,6 +1737,13 @@ func schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref common.ReferenceCallback
 				Description: "RestoreStatus is the result for each object, owners first.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestedBy is the client that asked for the restore, with whose rights it runs. Absent in a dry run.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"phase": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Phase is how far the server is. Absent in a dry run.\n\nPossible enum values:\n - `\"Complete\"` : all that was asked for exists again.\n - `\"Incomplete\"` : the results say what is missing, and why.\n - `\"Running\"` : the server works on it.\n - `\"Waiting\"` : it waits for objects that are being deleted.",

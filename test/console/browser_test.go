@@ -3,20 +3,25 @@ package console
 import (
 	"context"
 	_ "embed"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/input"
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/exeunt/exeunt/test/harness"
 )
@@ -26,6 +31,8 @@ type tab struct {
 	t      *testing.T
 	ctx    context.Context
 	server *harness.Server
+	// keyboard: press, click and write use the keys alone.
+	keyboard bool
 
 	mu      sync.Mutex
 	errors  []string // guarded by mu
@@ -58,7 +65,40 @@ func openTab(t *testing.T, s *harness.Server) *tab {
 		}
 	})
 	p.run(cdplog.Enable(), runtime.Enable())
+	p.serveFrom(os.Getenv("EXEUNT_TEST_STATIC"))
 	return p
+}
+
+// serveFrom has the browser read the page's files from a directory in place of the program, if one is given: a change of
+// them needs no build.
+func (p *tab) serveFrom(dir string) {
+	p.t.Helper()
+	if dir == "" {
+		return
+	}
+	chromedp.ListenTarget(p.ctx, func(event any) {
+		paused, ok := event.(*fetch.EventRequestPaused)
+		if !ok {
+			return
+		}
+		go func() {
+			ctx := cdp.WithExecutor(p.ctx, chromedp.FromContext(p.ctx).Target)
+			_, name, _ := strings.Cut(paused.Request.URL, "/console/")
+			body, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+			if name == "" || err != nil {
+				_ = fetch.ContinueRequest(paused.RequestID).Do(ctx) // an error means that the page was left
+				return
+			}
+			headers := slices.DeleteFunc(paused.ResponseHeaders, func(h *fetch.HeaderEntry) bool {
+				return strings.EqualFold(h.Name, "Content-Encoding") || strings.EqualFold(h.Name, "Content-Length") || strings.EqualFold(h.Name, "ETag")
+			})
+			if paused.ResponseStatusCode != 200 { // a file that the program does not have
+				headers = []*fetch.HeaderEntry{{Name: "Content-Type", Value: "text/javascript; charset=utf-8"}}
+			}
+			_ = fetch.FulfillRequest(paused.RequestID, 200).WithResponseHeaders(headers).WithBody(base64.StdEncoding.EncodeToString(body)).Do(ctx)
+		}()
+	})
+	p.run(fetch.Enable().WithPatterns([]*fetch.RequestPattern{{URLPattern: "*/console/*.js", RequestStage: fetch.RequestStageResponse}, {URLPattern: "*/console/*.css", RequestStage: fetch.RequestStageResponse}}))
 }
 
 func (p *tab) listen(event any) {
@@ -173,21 +213,73 @@ func (p *tab) until(what, condition string) {
 func (p *tab) click(selector string) {
 	p.t.Helper()
 	p.until("an enabled "+selector, fmt.Sprintf("(e => e && !e.disabled)(document.querySelector(%q))", selector))
+	if p.keyboard {
+		find := fmt.Sprintf("document.querySelector(%q)", selector)
+		var radio bool
+		if p.eval(find+`.type === "radio"`, &radio); radio { // Tab goes to the chosen one of a group, the arrows to the others
+			p.reach(selector, fmt.Sprintf("document.querySelector(`input[name=\"${%s.name}\"]:checked`)", find))
+			for range 9 {
+				var chosen bool
+				if p.eval(find+".checked", &chosen); chosen {
+					break
+				}
+				p.keys(kb.ArrowDown)
+			}
+		} else {
+			p.reach(selector, find)
+			p.run(chromedp.KeyEvent(" "))
+		}
+		return
+	}
 	p.run(chromedp.Click(selector, chromedp.ByQuery))
 }
 
-// press clicks the button or link with this text.
+// press uses the button or link with this text, or with this label: with the mouse, or in a story of the keyboard with its keys.
 func (p *tab) press(text string) {
 	p.t.Helper()
-	find := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] button, dialog[open] a")].concat([...document.querySelectorAll("button, a")]).find(e => (e.innerText || "").trim() === %q && !e.disabled)`, text)
+	find := fmt.Sprintf(`[...document.querySelectorAll("dialog[open] button, dialog[open] a")].concat([...document.querySelectorAll("button, a, summary")]).find(e => ((e.innerText || "").trim() === %[1]q || e.ariaLabel === %[1]q) && !e.disabled)`, text)
+	if p.keyboard {
+		p.reach(text, find)
+		p.keys("\r")
+		return
+	}
 	p.until("a button "+text, fmt.Sprintf("(e => e && (e.click(), true))(%s)", find))
+}
+
+// reach moves the focus with the Tab key to the element that an expression finds.
+func (p *tab) reach(what, find string) {
+	p.t.Helper()
+	p.until("an element "+what, find)
+	for range 400 {
+		var there bool
+		if p.eval(fmt.Sprintf(`(e => e && e === document.activeElement)(%s)`, find), &there); there {
+			return
+		}
+		p.keys(kb.Tab)
+	}
+	p.shoot("failed")
+	p.t.Fatalf("%s: 400 times Tab do not lead there", what)
 }
 
 // write types into a field.
 func (p *tab) write(selector, text string) {
 	p.t.Helper()
 	p.until("a field "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
+	if p.keyboard {
+		p.reach(selector, fmt.Sprintf("document.querySelector(%q)", selector))
+		p.keys(text)
+		return
+	}
 	p.run(chromedp.SendKeys(selector, text, chromedp.ByQuery))
+}
+
+// fill replaces the text of a field.
+func (p *tab) fill(selector, text string) {
+	p.t.Helper()
+	p.write(selector, "")
+	p.run(chromedp.Focus(selector, chromedp.ByQuery), input.DispatchKeyEvent(input.KeyRawDown).WithKey("a").WithModifiers(input.ModifierCtrl).WithCommands([]string{"selectAll"}),
+		input.DispatchKeyEvent(input.KeyUp).WithKey("a"))
+	p.keys(strings.ReplaceAll(text, "\n", "\r"))
 }
 
 // shoot saves a picture to the directory in EXEUNT_TEST_PICTURES.
@@ -216,7 +308,7 @@ func (p *tab) shoot(name string) {
 //go:embed testdata/axe.min.js
 var axe string
 
-// accessible fails for every serious violation that axe-core finds in the page.
+// accessible fails for every violation that axe-core finds in the page.
 func (p *tab) accessible(name string) {
 	p.t.Helper()
 	var loaded bool
@@ -225,7 +317,7 @@ func (p *tab) accessible(name string) {
 		p.eval(axe+"; 0", nil) // the debugger is exempt from the Content-Security-Policy
 	}
 	var found []string
-	p.run(evaluateAsync(`axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.filter(v => v.impact === "serious" || v.impact === "critical").map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 150)).join(" ")))`, &found))
+	p.run(evaluateAsync(`axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html.slice(0, 150)).join(" ")))`, &found))
 	for _, violation := range found {
 		p.t.Errorf("accessibility of %s: %s", name, violation)
 	}

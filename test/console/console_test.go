@@ -194,7 +194,7 @@ func TestPauseAndGuard(t *testing.T) {
 	p.see("The guard will hold this delete")
 	p.click("#delete-now")
 	p.see("What holds it")
-	p.press("All reasons, and what to do about them")
+	p.press("All reasons")
 	p.see("waits to be confirmed")
 	p.press("Confirm this cascade")
 	p.until("confirmed", `!document.body.innerText.includes("waits to be confirmed")`)

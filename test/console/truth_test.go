@@ -191,8 +191,11 @@ func TestDeletionPage(t *testing.T) {
 	p.click("#restore-now")
 	p.see(fmt.Sprintf("%d objects restored", wholeTree))
 	p.see("Restored ConfigMap tree")
+	p.expect("net::ERR")
+	s.Restart()
 	p.reload()
 	p.see("Restored ConfigMap tree")
+	p.see(fmt.Sprintf("%d objects restored, 0 skipped, 0 failed", wholeTree))
 	p.shootAll("restored")
 
 	// The restored object is deleted once more: that is another deletion.

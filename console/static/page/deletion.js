@@ -3,9 +3,11 @@
 // far it is and what holds it; what left, and bringing it back.
 
 import { html, useState, useEffect, useRef, useAnswer, useRight, choice, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, actionState, bytes, count, duration, objectLink } from "../view.js";
-import { get, post, send, ask, may, pause, kindOf, pathOf, apiVersion, query, cascadesPath, deletionLink } from "../api.js";
+import { Failure, get, send, ask, may, kindOf, pathOf, query, cascadesPath, deletionLink } from "../api.js";
 import { replace as go } from "../address.js";
 import { useKind, useObject, Ownership } from "./object.js";
+import { Remedy } from "./why.js";
+import { Restoring, Restores } from "./restore.js";
 
 const policies = ["Background", "Foreground", "Orphan"];
 /** From this many objects on, the name must be typed. */
@@ -73,6 +75,7 @@ function Plan({ reference, kind }) {
   const [typed, setTyped] = useState("");
   const right = useRight(() => may("delete", kind.group, kind.resource, namespace, name), [uid]);
   const plans = useAnswer(async (signal) => {
+    if (!(await ask("deletionreports", "DeletionReport", { object: reference }, signal)).exists) throw new Failure(404, "It is gone.", { repeated: true });
     const answers = await Promise.all(policies.map((p) => ask("deletionpreviews", "DeletionPreview", { object: reference, propagationPolicy: p, limit: 500 }, signal)));
     return new Map(policies.map((p, i) => [p, answers[i]]));
   }, 5000, [uid]);
@@ -155,10 +158,10 @@ export const open = (c) => c.status.state === "running" || c.status.state === "h
 /** @param {any} c */
 export const left = (c) => (c.status.remaining > mostFollowing ? "more than " : "") + c.status.remaining.toLocaleString("en");
 
-/** The reasons in the tree that people can act on, each with the object that it is about. @param {any[]} reasons @param {any} [about] @returns {any[]} */
+/** The reasons in the tree that people can act on, each with the object that it is about. @param {any[]} reasons @param {any} [about] @returns {{reason: any, about: any}[]} */
 export function holders(reasons, about) {
   return reasons.flatMap((r) => (["Finalizer", "SpecFinalizer", "Guard", "Admission", "CollectorPaused", "CollectorOff", "GracePeriod"].includes(r.type) || (r.type === "Review" && /fail/.test(r.message))
-    ? [{ message: r.message, object: r.object || about }] : holders(r.children || [], r.object || about)));
+    ? [{ reason: r, about: r.object || about }] : holders(r.children || [], r.object || about)));
 }
 
 /** How many objects of a cascade went in a second, lately. @param {any} c */
@@ -189,63 +192,37 @@ function Deletion({ cascade: c, error, again }) {
       ${!going && html`<p>${s.restored ? `All of it was removed, and ${s.state === "restored" ? "all" : count(s.restored, "object")} restored since.` : "All of it is gone."} ${s.expiresAt && s.state !== "restored" && html`It can be brought back until it leaves the archive, <${Age} at=${s.expiresAt} />.`}${s.purged ? ` ${count(s.purged, "object")} ${s.purged === 1 ? "was" : "were"} purged from the archive.` : ""}</p>`}
     <//>
     ${going && report.data && html`<${Panel} title="What holds it" wide>
-      ${held.length ? held.slice(0, 10).map((/** @type {any} */ r) => html`<p>${r.object && html`<${Ref} object=${r.object} />: `}<${State} state="held" text=${r.message} /></p>`) : html`<p class="empty">Nothing: the collector works on it.</p>`}
-      <p><a href=${"#/why/" + encodeURIComponent(root.uid)}>All reasons, and what to do about them</a></p><//>`}
-    ${going && report.data && report.data.exists && html`<${LiveGraph} root=${root} />`}
-    ${(!going || back) && html`<${Restoring} key=${c.metadata.name} id=${c.metadata.name} onRestored=${again} />`}
+      ${held.length ? html`<ul class="tree">${held.slice(0, 10).map(({ reason, about }) => html`<li key=${reason.type + (about ? about.uid || about.name : "") + reason.message}>${about && html`<${Ref} object=${about} />: `}<${State} state="held" text=${reason.message} />${" "}
+        <${Remedy} reason=${reason} about=${about || root} again=${() => { report.again(); again(); }} /></li>`)}</ul>` : html`<p class="empty">Nothing: the collector works on it.</p>`}
+      <p><a href=${"#/why/" + encodeURIComponent(root.uid)}>All reasons${held.length > 10 ? `, ${held.length - 10} more that hold it among them` : ""}</a></p><//>`}
+    <${Restores} cascade=${c} />
+    ${going && report.data && report.data.exists && held.some(({ reason }) => reason.type !== "Guard") && html`<${LiveGraph} root=${root} />`}
+    ${(going ? back : s.state !== "restored") && html`<${Restoring} key=${c.metadata.name} cascade=${c} again=${again} />`}
     <${Archived} cascade=${c} />
   <//>`;
 }
 
-/** What is left around the object, while it exists. @param {{root: any}} props */
+/** What is left around the object, while something holds it. @param {{root: any}} props */
 function LiveGraph({ root }) {
   const kind = useAnswer(() => kindOf(root.apiVersion, root.kind), 0, [root.uid]).data;
   const { object } = useObject(kind, root.namespace, root.name);
   return object && object.metadata.uid === root.uid ? html`<${Ownership} object=${object} reference=${root} />` : null;
 }
 
-/** The plan of a restore, and its result. @param {{id: string, onRestored: () => void}} props */
-function Restoring({ id, onRestored }) {
-  const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id]);
-  const right = useRight(() => may("create", "lifecycle.exeunt.dev", "restores"), []);
-  const [result, setResult] = useState(/** @type {any} */ (null));
-  const run = async () => {
-    let restore = await post("/apis/lifecycle.exeunt.dev/v1/restores", { apiVersion: "lifecycle.exeunt.dev/v1", kind: "Restore", spec: { cascade: id } });
-    for (setResult(restore.status); restore.status.phase === "Running" || restore.status.phase === "Waiting"; setResult(restore.status)) {
-      await pause(500);
-      restore = await get("/apis/lifecycle.exeunt.dev/v1/restores/" + restore.metadata.name);
-    }
-    onRestored();
-  };
-  const shown = result || plan.data;
-  const comes = shown ? shown.created + (shown.waiting || 0) + (shown.calledOff || 0) : 0;
-  return html`<${Panel} title=${result ? "Restored" : "Restore"} wide>
-    <${Problem} error=${plan.error} />
-    ${!shown && !plan.error && html`<${Loading} label="Working out the plan" />`}
-    ${shown && html`<p id="restore-result" role="status">${result
-      ? html`<${State} state="back" text=${`${count(result.created, "object")} restored`} />, ${result.skipped} skipped, ${result.failed} failed${result.complete ? "" : result.waiting ? `, ${result.waiting} awaited: ${result.message}` : ". Not all came back: see the notes"}`
-      : html`${count(shown.created, "object")} would come back, ${shown.skipped} would be skipped${shown.failed ? `, ${shown.failed} would fail` : ""}${shown.waiting ? `, ${shown.waiting} are still being deleted and would come back when they are gone` : ""}${shown.conflicts ? `, ${count(shown.conflicts, "name")} taken` : ""}.`}</p>
-      ${right === false ? html`<p class="notice">Your roles have no right to restore.</p>` : html`<p class="actions"><${Act} id="restore-now" kind="primary" disabled=${!result && comes === 0} run=${run}>${result ? "Restore again" : `Restore ${count(comes, "object")}`}<//></p>`}
-      <${Command} text=${`exeunt restore --cascade ${id}`} />
-      <table><thead><tr><th scope="col">Object</th><th scope="col">${result ? "Result" : "Plan"}</th><th scope="col">Notes</th></tr></thead>
-        <tbody>${(shown.results || []).slice(0, 500).map((/** @type {any} */ r) => html`<tr><td><${Ref} object=${r} plain=${!result && r.outcome === "created"} /></td>
-          <td><${State} state=${r.outcome === "created" ? "back" : r.outcome === "failed" ? "held" : "stays"} text=${r.outcome} /></td><td>${[r.reason, ...(r.warnings || [])].filter(Boolean).join("; ")}</td></tr>`)}</tbody></table>
-      ${(shown.results || []).length > 500 && html`<p class="faint">The first 500 of ${count(shown.results.length, "result")}.</p>`}`}
-  <//>`;
-}
-
 /** What left, a page at a time. @param {{cascade: any}} props */
 function Archived({ cascade: c }) {
   const [pages, setPages] = useState(/** @type {{items: any[], more: string} | null} */ (null));
+  const turn = useRef(0); // what is on its way for an earlier state of the cascade is dropped
   const load = async (/** @type {string} */ from) => {
+    const mine = turn.current;
     const list = await get("/apis/lifecycle.exeunt.dev/v1" + (c.metadata.namespace ? "/namespaces/" + encodeURIComponent(c.metadata.namespace) : "") + "/archivedobjects" + query({ fieldSelector: "spec.cascade=" + c.metadata.name, limit: 100, continue: from }));
-    setPages((p) => ({ items: [...(from && p ? p.items : []), ...list.items], more: list.metadata.continue || "" }));
+    if (mine === turn.current) setPages((p) => ({ items: [...(from && p ? p.items : []), ...list.items], more: list.metadata.continue || "" }));
   };
   const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  useEffect(() => { load("").catch(setError); }, [c.metadata.name, open(c)]);
+  useEffect(() => { turn.current++; setPages(null); load("").catch(setError); }, [c.metadata.name, open(c)]);
   const items = pages ? pages.items : [];
   if (c.status.removed === 0) return null;
-  return html`<${Panel} title=${count(c.status.removed, "archived object") + (c.status.removed > items.length ? `, the last ${items.length.toLocaleString("en")}` : "")} wide><${Problem} error=${error} />
+  return html`<${Panel} title=${count(c.status.removed, "archived object") + (pages && c.status.removed > items.length ? `, the last ${items.length.toLocaleString("en")}` : "")} wide><${Problem} error=${error} />
     <table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col" class="number">Size</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ i) => html`<tr key=${i.metadata.name}><td><${Ref} object=${i.spec} plain /></td><td><${Age} at=${i.spec.removedAt} /></td><td>${i.spec.actor}</td><td class="number">${bytes(i.spec.size)}</td></tr>`)}</tbody></table>
     ${pages && pages.more && html`<p><${Act} run=${() => load(pages.more)}>Show more<//></p>`}<//>`;

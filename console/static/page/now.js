@@ -52,9 +52,9 @@ function Holder({ cascade }) {
   const root = cascade.spec.root;
   const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: root }, signal), 3000, [root.uid]);
   if (!report.data) return html`<span class="faint">…</span>`;
-  const reason = holders(report.data.reasons || [])[0];
-  if (!reason) return html`<span class="faint">nothing</span>`;
-  return html`<a href=${"#/why/" + encodeURIComponent(root.uid)}><${State} state="held" text=${reason.message} /></a>`;
+  const [held] = holders(report.data.reasons || []);
+  if (!held) return html`<span class="faint">nothing</span>`;
+  return html`<a href=${"#/why/" + encodeURIComponent(root.uid)}><${State} state="held" text=${held.reason.message} /></a>`;
 }
 
 /** @param {{cascades: any[], more: boolean}} props */
@@ -71,7 +71,7 @@ function LastDay({ cascades, more }) {
   const bars = [...slots].map(([at, n]) => ({ at, n }));
   const latest = cascades.filter((c) => c.status.removed > 0).slice(0, 8);
   return html`<${Timeline} bars=${bars} from=${from} to=${to} label=${more ? `The last ${cascades.length} deletions` : "Deletions of the last day"} />
-    ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"></th></tr></thead>
+    ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
       <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
         <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
 }

@@ -4,7 +4,7 @@
 import { html, useState, useEffect, useAnswer, useRight, choice, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
 import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
-import { yaml } from "../yaml.js";
+import { Yaml } from "./edit.js";
 
 /** The object, kept up to date by a watch of its name.
  * @param {any} kind @param {string} namespace @param {string} name */
@@ -73,7 +73,7 @@ export function ObjectPage({ group, resource, namespace, name }) {
     <${Problem} error=${failed} />
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
     <${Events} object=${object} kind=${kind} />
-    <${Panel} title="YAML" wide><${Yaml} object=${object} kind=${kind} /><//>
+    <${Yaml} object=${object} kind=${kind} />
   <//>`;
 }
 
@@ -112,6 +112,8 @@ function Summary({ object }) {
 /** The graph around an object: owners upwards, and downwards all that a delete would touch.
  * @param {any} object @param {any} reference @param {AbortSignal} signal */
 export async function neighbourhood(object, reference, signal) {
+  // What is being deleted may be gone by now: a report of that is not an error.
+  if (object.metadata.deletionTimestamp && !(await ask("deletionreports", "DeletionReport", { object: { uid: object.metadata.uid } }, signal)).exists) throw new Failure(404, "It is gone.", { repeated: true });
   const preview = await ask("deletionpreviews", "DeletionPreview", { object: reference, limit: 1000 }, signal);
   const all = await kinds();
   const linkTo = (/** @type {any} */ r) => {
@@ -184,17 +186,3 @@ function Events({ object, kind }) {
 
 /** @param {any} e */
 const time = (e) => e.lastTimestamp || e.eventTime || e.metadata.creationTimestamp || "";
-
-/** @param {{object: any, kind: any}} props */
-function Yaml({ object, kind }) {
-  const [fields, setFields] = choice("fields");
-  const shown = { apiVersion: apiVersion(kind), kind: kind.kind, ...object, metadata: { ...object.metadata } };
-  if (!fields) {
-    delete shown.metadata.managedFields;
-    shown.metadata.annotations = Object.fromEntries(Object.entries(shown.metadata.annotations || {}).filter(([k]) => k !== "kubectl.kubernetes.io/last-applied-configuration"));
-    if (!Object.keys(shown.metadata.annotations).length) delete shown.metadata.annotations;
-  }
-  if (kind.kind === "Secret" && shown.data) shown.data = Object.fromEntries(Object.keys(shown.data).map((k) => [k, "(hidden)"]));
-  return html`<label class="inline"><input type="checkbox" checked=${!!fields} onChange=${() => setFields(fields ? "" : "all")} /> everything, managed fields too</label>
-    <pre class="yaml" tabindex="0">${yaml(shown)}</pre>`;
-}

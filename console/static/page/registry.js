@@ -86,7 +86,7 @@ export function RepositoryPage({ path }) {
     ${found && found.images.map((/** @type {any} */ i) => html`<${Image} key=${i.tag} path=${path} image=${i} users=${found.users} all=${all} again=${again} />`)}
     ${some.length < tags.length && html`<p><button type="button" id="more" onClick=${() => setMost(most + someTags)}>Show more: ${some.length} of ${count(tags.length, "tag")} are shown</button></p>`}
     ${list.data && tags.length === 0 && html`<p class="empty">${text ? "No tag matches the filter." : "It has no tags."}</p>`}
-    ${gone.length > 0 && html`<${Panel} title="Deleted, and still there" wide><table><thead><tr><th scope="col">Tag</th><th scope="col">Digest</th><th scope="col">Deleted</th><th scope="col">Stays until</th><th scope="col"></th></tr></thead>
+    ${gone.length > 0 && html`<${Panel} title="Deleted, and still there" wide><table><thead><tr><th scope="col">Tag</th><th scope="col">Digest</th><th scope="col">Deleted</th><th scope="col">Stays until</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
       <tbody>${gone.map((/** @type {any} */ d) => html`<tr><td>${d.tag || html`<span class="faint">none</span>`}</td><td><code title=${d.digest}>${d.digest.slice(0, 19)}</code></td><td><${Age} at=${d.deletedAt} /></td><td><${Age} at=${d.until} /></td>
         <td><${Act} kind="small" run=${async () => { await post("/exeunt/registry/undelete" + query({ repository: path, tag: d.tag, digest: d.digest }), undefined); again(); }}>Undelete ${d.tag}<//></td></tr>`)}</tbody></table><//>`}
   <//>`;

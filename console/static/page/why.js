@@ -1,8 +1,9 @@
 // @ts-check
 // Why: the tree of reasons that keep an object, with their remedies.
 
-import { html, useState, useRef, useAnswer, Page, Panel, Problem, Loading, Ref, Age, State, Act, Dialog, Command } from "../view.js";
-import { ask, send, kindOf, pathOf } from "../api.js";
+import { html, useState, useRef, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, State, Act, Dialog, Command } from "../view.js";
+import { ask, send, post, may, mayVisit, kindOf, pathOf } from "../api.js";
+import { restore } from "./restore.js";
 
 /** @param {{uid: string}} props */
 export function Why({ uid }) {
@@ -31,13 +32,23 @@ function Tree({ reasons, about, again }) {
     <${Tree} reasons=${r.children || []} about=${r.object || about} again=${again} /></li>`)}</ul>`;
 }
 
-/** @param {{reason: any, about: any, again: () => void}} props */
-function Remedy({ reason, about, again }) {
+/** What to do about a reason, for those who may. @param {{reason: any, about: any, again: () => void}} props */
+export function Remedy({ reason, about, again }) {
   const [open, setOpen] = useState(false);
   const close = () => { setOpen(false); again(); };
   const finalizer = (reason.type === "Finalizer" || reason.type === "SpecFinalizer") && (/finalizer (\S+)/.exec(reason.message) || [])[1];
-  return html`${finalizer && html`<button type="button" class="small danger" onClick=${() => setOpen(true)}>Remove this finalizer…</button>`}
-    ${reason.type === "Guard" && html`<${Act} kind="small danger" run=${() => confirm(reason, about).then(again)}>Confirm this cascade<//>`}
+  const verb = finalizer ? "force-finalize" : "confirm-cascade";
+  const right = useRight(async () => {
+    if (reason.type === "CollectorPaused") return mayVisit("post", "/exeunt/gc/resume");
+    const kind = (finalizer || reason.type === "Guard") && await kindOf(about.apiVersion, about.kind);
+    return !!kind && may(verb, kind.group, kind.resource, about.namespace, about.name);
+  }, [reason.type, about.uid, about.name]);
+  const done = (/** @type {Promise<any>} */ p) => p.then(again);
+  return html`${right && finalizer && html`<button type="button" class="small danger" onClick=${() => setOpen(true)}>Remove this finalizer…</button>`}
+    ${right && reason.type === "Guard" && html`<${Act} kind="small danger" run=${() => done(confirm(reason, about))}>Confirm this cascade<//>`}
+    ${reason.type === "Guard" && html` <${Act} kind="small" run=${() => done(restore({ object: { apiVersion: about.apiVersion, kind: about.kind, namespace: about.namespace, name: about.name } }))}>Call it off<//>`}
+    ${right && reason.type === "CollectorPaused" && html`<${Act} kind="small" run=${() => done(post("/exeunt/gc/resume", undefined))}>Resume the collector<//>`}
+    ${right === false && (finalizer || reason.type === "Guard") && html`<span class="faint">Your roles have no right to ${finalizer ? "remove it by force" : "confirm it"}.</span>`}
     ${reason.resolve && html`<p class="faint resolve">${reason.resolve}</p>`}
     ${open && html`<${RemoveFinalizer} object=${about} finalizer=${finalizer} onClose=${close} />`}`;
 }

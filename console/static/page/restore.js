@@ -1,0 +1,101 @@
+// @ts-check
+// Bringing a deletion back: what restoring would change, all of it or one object; and who restored what.
+
+import { html, useState, useAnswer, useRight, choice, Panel, Problem, Loading, Ref, Age, State, Act, Command, Dialog, count } from "../view.js";
+import { get, post, ask, may, pause, kindOf, pathOf, query } from "../api.js";
+import { readable } from "../yaml.js";
+import { Diff } from "../diff.js";
+
+const restores = "/apis/lifecycle.exeunt.dev/v1/restores";
+const ended = (/** @type {any} */ r) => r.status.phase === "Complete" || r.status.phase === "Incomplete";
+
+/** Ask for a restore, and wait until it has ended or the server has taken it on. @param {any} spec */
+export async function restore(spec) {
+  const made = await post(restores, { apiVersion: "lifecycle.exeunt.dev/v1", kind: "Restore", metadata: { generateName: "console-" }, spec });
+  if (made.status.phase === "Incomplete" && !made.status.created && !made.status.calledOff && made.status.message) throw new Error(made.status.message);
+  return made;
+}
+
+/** The plan of a restore. @param {{cascade: any, again: () => void}} props */
+export function Restoring({ cascade: c, again }) {
+  const id = c.metadata.name;
+  const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id, c.status.restored, c.status.removed, c.status.remaining]);
+  const right = useRight(() => may("create", "lifecycle.exeunt.dev", "restores"), []);
+  const [one, setOne] = choice("one");
+  const s = plan.data;
+  const comes = s ? s.created + (s.waiting || 0) + (s.calledOff || 0) : 0;
+  const chosen = s && (s.results || []).find((/** @type {any} */ r) => r.uid === one);
+  return html`<${Panel} title="What restoring would change" wide>
+    <${Problem} error=${plan.error} />
+    ${!s && !plan.error && html`<${Loading} label="Working out the plan" />`}
+    ${s && html`<p id="restore-plan" role="status">${count(s.created, "object")} would come back, ${s.skipped} would be skipped${s.failed ? `, ${s.failed} would fail` : ""}${s.calledOff ? `, ${count(s.calledOff, "deletion")} would be called off` : ""}${s.waiting ? `, ${s.waiting} are still being deleted and would come back when they are gone` : ""}${s.conflicts ? `, ${count(s.conflicts, "name")} taken` : ""}.</p>
+      ${right === false ? html`<p class="notice">Your roles have no right to restore.</p>` : html`<p class="actions"><${Act} id="restore-now" kind="primary" disabled=${comes === 0} run=${async () => { await restore({ cascade: id }); again(); }}>Restore ${count(comes, "object")}<//></p>`}
+      <${Command} text=${`exeunt restore --cascade ${id}`} />
+      <${Results} results=${s.results} plan choose=${setOne} />`}
+    ${chosen && html`<${One} result=${chosen} right=${right} onClose=${() => setOne("")} again=${again} />`}
+  <//>`;
+}
+
+/** @param {{results?: any[], plan?: boolean, choose?: (uid: string) => void}} props */
+function Results({ results = [], plan, choose }) {
+  return html`<table><thead><tr><th scope="col">Object</th><th scope="col">${plan ? "Plan" : "Result"}</th><th scope="col">Notes</th>${choose && html`<th scope="col"><span class="hidden">Alone</span></th>`}</tr></thead>
+      <tbody>${results.slice(0, 500).map((r) => html`<tr key=${r.uid} data-name=${r.name}><td><${Ref} object=${r} plain=${plan && r.outcome === "created"} /></td>
+        <td><${State} state=${r.outcome === "created" || r.outcome === "called off" ? "back" : r.outcome === "failed" ? "held" : "stays"} text=${r.outcome} /></td>
+        <td>${[r.reason, ...(r.warnings || [])].filter(Boolean).join("; ")}<${Changes} changes=${r.changes} /></td>
+        ${choose && html`<td>${r.uid && html`<button type="button" class="small" aria-label=${`What restoring ${r.kind} ${r.name} alone would change`} onClick=${() => choose(r.uid)}>Alone…</button>`}</td>`}</tr>`)}</tbody></table>
+    ${results.length > 500 && html`<p class="faint">The first 500 of ${count(results.length, "result")}.</p>`}`;
+}
+
+/** Without its version, which says nothing to people. @param {any} o */
+const plain = (o) => readable({ ...o, metadata: { ...o.metadata, resourceVersion: undefined } });
+
+/** Fields that come back with another value. @param {{changes?: any[]}} props */
+function Changes({ changes }) {
+  return (changes || []).map((c) => html`<pre class="diff">${c.field}${c.was && html`<del>- ${c.was}</del>`}${c.is && html`<ins>+ ${c.is}</ins>`}</pre>`);
+}
+
+/** One object: what restoring it alone would change. @param {{result: any, right?: boolean, onClose: () => void, again: () => void}} props */
+function One({ result: r, right, onClose, again }) {
+  const found = useAnswer(async (signal) => {
+    const plan = await ask("restores", "Restore", { uid: r.uid, dryRun: true }, signal);
+    const place = r.namespace || (r.kind === "Namespace" ? r.name : "");
+    const kept = (await get("/apis/lifecycle.exeunt.dev/v1" + (place ? "/namespaces/" + encodeURIComponent(place) : "") + "/archivedobjects" + query({ fieldSelector: "metadata.name=" + r.uid }), { signal })).items[0];
+    const kind = await kindOf(r.apiVersion, r.kind);
+    // What has the name now, if anything: a list, because the absence of an object is not an error.
+    const now = kind && (await get(pathOf(kind, r.namespace) + query({ fieldSelector: "metadata.name=" + r.name }), { signal })).items[0];
+    return { plan, now: now && { apiVersion: r.apiVersion, kind: r.kind, ...now }, kept: kept && kept.object };
+  }, 0, [r.uid]);
+  const { plan, now, kept } = found.data || {};
+  const own = plan && (plan.results || [])[0];
+  return html`<${Dialog} title=${`Restore ${r.kind} ${r.name} alone`} wide onClose=${onClose}>
+    <${Problem} error=${found.error} />
+    ${!found.data && !found.error && html`<${Loading} />`}
+    ${own && html`<p id="restore-one" role="status"><${State} state=${own.outcome === "created" ? "back" : "stays"} text=${own.outcome === "created" ? "It would come back." : `It would not come back: ${own.outcome}.`} /> ${[own.reason, ...(own.warnings || [])].filter(Boolean).join("; ")}</p>
+      ${(own.changes || []).length > 0 && html`<p>Other than it was when its deletion was asked for:</p><${Changes} changes=${own.changes} />`}
+      ${kept ? html`<p class="faint">${now ? `What has the name now (-), and what the archive has (+). Nothing is overwritten.` : "What would be there again:"}</p>
+        <${Diff} before=${now ? plain(now) : ""} after=${plain(kept)} label="What restoring would change" />` : html`<p class="faint">Its content was not kept, or you may not see it.</p>`}
+      ${plan.leftBehind > 0 && html`<p class="faint">${count(plan.leftBehind, "object")} that left with it would stay in the archive.</p>`}
+      <${Command} text=${`exeunt restore --uid ${r.uid}`} />`}
+    <p class="actions">${right !== false && html`<${Act} id="restore-alone" kind="primary" disabled=${!own || own.outcome !== "created"} run=${async () => { await restore({ uid: r.uid }); onClose(); again(); }}>Restore it alone<//>`}<button type="button" onClick=${onClose}>Close</button></p><//>`;
+}
+
+/** Who restored what of a cascade, and how far that is. @param {{cascade: any}} props */
+export function Restores({ cascade: c }) {
+  const id = c.metadata.name;
+  const [open, setOpen] = choice("restore");
+  const list = useAnswer(async (signal) => (await may("list", "lifecycle.exeunt.dev", "restores") ? (await get(restores, { signal })).items : [])
+    .filter((/** @type {any} */ r) => r.spec.cascade === id || r.status.cascade === id || r.spec.uid === c.spec.root.uid), (items) => (items && !items.every(ended) ? 1000 : 5000), [id, c.status.restored]);
+  const items = list.data || [];
+  if (!items.length) return null;
+  return html`<${Panel} title="Called back" wide><table id="restores"><thead><tr><th scope="col">When</th><th scope="col">Who asked</th><th scope="col">What</th><th scope="col">Result</th><th scope="col"><span class="hidden">Details</span></th></tr></thead>
+    <tbody>${items.map((/** @type {any} */ r) => { const s = r.status; return html`<tr key=${r.metadata.name}><td><${Age} at=${r.metadata.creationTimestamp} /></td><td>${s.requestedBy}</td><td>${r.spec.cascade || r.spec.withCascade ? "all of it" : "one object alone"}</td>
+      <td><${State} state=${s.phase === "Incomplete" ? "held" : ended(r) ? "back" : "leaving"} text=${`${count(s.created, "object")} restored`} />${s.calledOff ? `, ${count(s.calledOff, "deletion")} called off` : ""}, ${s.skipped} skipped, ${s.failed} failed${s.waiting ? `, ${s.waiting} awaited` : ""}${s.message ? ": " + s.message : ""}${!ended(r) && !s.message ? ", and it goes on" : s.phase === "Incomplete" ? ". Not all came back" : ""}</td>
+      <td><button type="button" class="small" aria-expanded=${open === r.metadata.name} onClick=${() => setOpen(open === r.metadata.name ? "" : r.metadata.name)}>${open === r.metadata.name ? "Hide" : "Each object"}</button></td></tr>`; })}</tbody></table>
+    ${open && html`<${Each} key=${open} name=${open} />`}<//>`;
+}
+
+/** @param {{name: string}} props */
+function Each({ name }) {
+  const found = useAnswer((signal) => get(restores + "/" + encodeURIComponent(name), { signal }), (r) => (r && ended(r) ? 0 : 1000), [name]);
+  return html`<${Problem} error=${found.error} />${found.data && html`<${Results} results=${found.data.status.results} />`}`;
+}

@@ -1,0 +1,165 @@
+package console
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/exeunt/exeunt/test/harness"
+)
+
+// story is what a person does with the page, in a namespace of its own.
+type story struct {
+	name string
+	tell func(p *tab, namespace string)
+}
+
+// looks are the ways in which each story is told: every width, both colour schemes, with the mouse and with the keyboard alone.
+var looks = []struct {
+	width          int64
+	dark, keyboard bool
+}{{1440, false, false}, {1024, true, true}, {390, false, true}}
+
+// TestStories tells each story in each look, in one browser on one server. The browser may report no error, and axe none.
+func TestStories(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	p := openTab(t, s)
+	p.signIn()
+	for _, told := range []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}} {
+		for i, look := range looks {
+			t.Run(fmt.Sprintf("%s-%d", told.name, look.width), func(t *testing.T) {
+				whole := p.t
+				p.t, p.keyboard = t, look.keyboard
+				defer func() { p.t, p.keyboard = whole, false }()
+				p.size(look.width, 900)
+				p.dark(look.dark)
+				namespace := fmt.Sprintf("%s-%d", told.name, i)
+				must(t, s, "create", "namespace", namespace)
+				told.tell(p, namespace)
+				p.until("no sideways scrolling", `document.documentElement.scrollWidth <= innerWidth`)
+			})
+		}
+	}
+}
+
+// callBack: a deletion is over. One of its objects comes back alone, after the page has shown what that changes; then the rest.
+// Who restored what stays after a reload.
+func callBack(p *tab, namespace string) {
+	s := p.server
+	in := func(args ...string) string { p.t.Helper(); return must(p.t, s, append(args, "-n", namespace)...) }
+	in("create", "configmap", "owner", "--from-literal=colour=red")
+	uid := in("get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+	for _, name := range []string{"one", "two"} {
+		in("create", "configmap", name, "--from-literal=colour=blue")
+		in("patch", "configmap", name, "--type=merge", "-p", fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, uid))
+	}
+	in("delete", "configmap", "owner")
+	p.open("#/deletion/" + namespace + "/" + uid)
+	p.see("3 objects would come back, 0 would be skipped.")
+	in("create", "configmap", "two", "--from-literal=colour=green") // another object takes the name
+	p.press("What restoring ConfigMap one alone would change")
+	p.see("It would come back.")
+	p.until("the reference that would be left out", `[...document.querySelectorAll("dialog[open] .diff del")].some(e => e.innerText.includes("owner"))`)
+	p.until("the content as new lines", `[...document.querySelectorAll("dialog[open] .diff ins")].some(e => e.innerText.includes("colour: blue"))`)
+	p.accessible("one object")
+	p.shoot("one")
+	p.reload()
+	p.see("It would come back.")
+	p.press("Restore it alone")
+	p.until("the dialog closed", `!document.querySelector("dialog[open]")`)
+	p.see("one object alone")
+	p.see("1 restored")
+	p.press("What restoring ConfigMap two alone would change")
+	p.see("It would not come back: skipped.")
+	p.until("what differs from the object that has the name", `(d => d && [...d.querySelectorAll("del")].some(e => e.innerText.includes("green")) && [...d.querySelectorAll("ins")].some(e => e.innerText.includes("blue")))(document.querySelector("dialog[open] .diff[role=region]"))`)
+	p.shoot("conflict")
+	p.press("Close")
+	p.click("#restore-now")
+	p.until("who restored it", `(t => t && t.rows.length === 3 && t.rows[1].innerText.includes("exeunt-admin") && t.rows[1].innerText.includes("all of it"))(document.querySelector("#restores"))`)
+	p.see("Not all came back")
+	p.press("Each object")
+	p.see("skipped")
+	p.accessible("restored")
+	p.reload()
+	p.until("the results again", `document.querySelectorAll("#restores, [data-name=two]").length >= 2`)
+	p.shoot("restored")
+	if got := in("get", "configmap", "owner", "two", "-o", "jsonpath={.items[*].data.colour}"); got != "red green" {
+		p.t.Errorf("after the restore there are %q", got)
+	}
+}
+
+// guarded: a delete is held by the namespace's guard. Beside the reason are the remedies: it is called off; and then confirmed.
+func guarded(p *tab, namespace string) {
+	s := p.server
+	in := func(args ...string) string { p.t.Helper(); return must(p.t, s, append(args, "-n", namespace)...) }
+	must(p.t, s, "annotate", "namespace", namespace, "lifecycle.exeunt.dev/max-cascade=1")
+	in("create", "configmap", "owner")
+	uid := in("get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
+	in("create", "configmap", "one")
+	in("patch", "configmap", "one", "--type=merge", "-p", fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":%q}]}}`, uid))
+	p.open("#/deletion/" + namespace + "/" + uid + "/plan")
+	p.see("The guard will hold this delete")
+	p.click("#delete-now")
+	p.see("waits to be confirmed")
+	p.accessible("held")
+	p.shoot("held")
+	p.reload()
+	p.press("Call it off")
+	p.see("A plan: nothing of it has been deleted")
+	if at := in("get", "configmap", "owner", "-o", "jsonpath={.metadata.deletionTimestamp}"); at != "" {
+		p.t.Errorf("the object is still being deleted, since %s", at)
+	}
+	p.click("#delete-now")
+	p.press("Confirm this cascade")
+	p.see("Deleted ConfigMap owner")
+	p.see("2 objects gone, 0 left")
+}
+
+// edited: the YAML of an object is changed. The page shows what the server would make of it, and which manager it takes
+// fields from, before it saves; a draft survives a reload.
+func edited(p *tab, namespace string) {
+	s := p.server
+	in := func(args ...string) string { p.t.Helper(); return must(p.t, s, append(args, "-n", namespace)...) }
+	in("create", "configmap", "paint", "--from-literal=colour=red", "--from-literal=poem=one\ntwo\n")
+	uid := in("get", "configmap", "paint", "-o", "jsonpath={.metadata.uid}")
+	p.open("#/object/core/configmaps/" + namespace + "/paint")
+	p.see("colour: red")
+	p.press("Edit…")
+	text := func(lines string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: paint\n  namespace: %s\n  uid: %s\ndata:\n%s", namespace, uid, lines)
+	}
+	p.fill("#yaml", text("  colour: blue # sky"))
+	p.reload()
+	p.until("the draft", `document.querySelector("#yaml")?.value.includes("# sky")`)
+	p.expect("status of 409")
+	p.click("#look")
+	p.until("the conflict", `document.querySelector("#conflicts")?.innerText.includes(".data.colour") && document.querySelector("#conflicts").innerText.includes("kubectl-create")`)
+	p.accessible("a conflict")
+	p.shoot("conflict")
+	p.click("#force")
+	changed := `[...document.querySelectorAll(".diff del")].map(e => e.innerText.trim()).join() === "-   colour: red" && [...document.querySelectorAll(".diff ins")].map(e => e.innerText.trim()).join() === "+   colour: blue"`
+	p.until("what would change", changed)
+	p.accessible("the change")
+	p.shoot("change")
+	p.click("#apply")
+	p.see("Saved: it has version")
+	if got := in("get", "configmap", "paint", "-o", "jsonpath={.data.colour},{.data.poem}"); got != "blue,one\ntwo\n" {
+		p.t.Errorf("the object has %q", got)
+	}
+	p.press("Edit…")
+	p.fill("#yaml", text("  colour: blue"))
+	p.click("#look")
+	p.see("Replace removes it")
+	p.click("input[value=replace]")
+	p.click("#look")
+	p.until("the line that would go", `document.querySelector(".diff del")?.innerText.includes("poem")`)
+	in("label", "configmap", "paint", "by=another")
+	p.click("#apply")
+	p.see("the object has been modified")
+	p.click("#look")
+	p.until("the label that would go too", `[...document.querySelectorAll(".diff del")].some(e => e.innerText.includes("by: another"))`)
+	p.click("#apply")
+	p.see("Saved: it has version")
+	if got := in("get", "configmap", "paint", "-o", "jsonpath={.data}"); got != `{"colour":"blue"}` {
+		p.t.Errorf("the object has %s", got)
+	}
+}
