@@ -43,9 +43,9 @@ export function choice(name, among) {
   return [among && !among.includes(value) ? among[0] : value, (v) => choose({ [name]: among && v === among[0] ? "" : v })];
 }
 
-/** Move the selection of a list with j and k; Enter opens it. The address remembers the row that was opened, for Back.
- * @param {string[]} keys of the rows @param {(index: number) => void} open @returns {number} */
-export function useSelection(keys, open) {
+/** Move the selection of a list with j and k; Enter opens it, x chooses it. The address remembers the row that was opened, for Back.
+ * @param {string[]} keys of the rows @param {(index: number) => void} open @param {(index: number) => void} [toggle] @returns {number} */
+export function useSelection(keys, open, toggle) {
   const chosen = useRef(/** @type {string | undefined} */ (undefined));
   const selected = keys.indexOf(chosen.current ?? params.get("row") ?? "");
   // A layout effect: the keys work as soon as the rows are on the screen. An effect after the paint would lose some.
@@ -53,11 +53,12 @@ export function useSelection(keys, open) {
     /** @param {KeyboardEvent} e */
     const key = (e) => {
       const target = /** @type {HTMLElement} */ (e.target);
-      if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) || document.querySelector("dialog[open]")) return;
+      if (e.ctrlKey || e.metaKey || e.altKey || (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName) && /** @type {any} */ (target).type !== "checkbox") || document.querySelector("dialog[open]")) return;
       const at = keys.indexOf(chosen.current ?? params.get("row") ?? "");
       const to = e.key === "j" ? Math.min(keys.length - 1, at + 1) : e.key === "k" ? Math.max(0, at - 1) : at;
       if (to !== at) { chosen.current = keys[to]; changed(); }
-      else if (e.key === "Enter" && at >= 0 && !/^(A|BUTTON|SUMMARY)$/.test(target.tagName)) { choose({ row: keys[at] }); open(at); }
+      else if (e.key === "x" && at >= 0 && toggle) toggle(at);
+      else if (e.key === "Enter" && at >= 0 && !/^(A|BUTTON|SUMMARY|INPUT)$/.test(target.tagName)) { choose({ row: keys[at] }); open(at); }
     };
     document.addEventListener("keydown", key);
     return () => document.removeEventListener("keydown", key);

@@ -161,6 +161,13 @@ export function pause(ms, signal) {
   });
 }
 
+/** Do something for each item, four at a time. @template T @param {T[]} items @param {(item: T, index: number) => Promise<any>} act */
+export async function forEach(items, act) {
+  let next = 0;
+  const work = async () => { while (next < items.length) { const i = next++; await act(items[i], i); } };
+  await Promise.all([work(), work(), work(), work()]);
+}
+
 /** Build a query string; empty values are left out. @param {Record<string, any>} values */
 export function query(values) {
   const q = new URLSearchParams();

@@ -1,13 +1,15 @@
 // @ts-check
 // The shell: sign-in, navigation, search, keyboard. Every page has an address of its own.
 
-import { html, render, useState, useEffect, useRef, useAnswer, Act, Dialog, Problem, objectLink } from "./view.js";
+import { html, render, useState, useEffect, useRef, useAnswer, useActions, Act, Dialog, Problem } from "./view.js";
+import { Palette } from "./palette.js";
 import { arrive, choice, choose, onChoice } from "./address.js";
-import { get, kinds, session, pathOf, query, forgetRights } from "./api.js";
+import { get, session, forgetRights } from "./api.js";
 import { Now } from "./page/now.js";
 import { Kinds, Objects } from "./page/objects.js";
 import { ObjectPage } from "./page/object.js";
 import { DeletePage, DeletionPage } from "./page/deletion.js";
+import { DeleteMany } from "./page/many.js";
 import { Why } from "./page/why.js";
 import { Archive } from "./page/archive.js";
 import { Registry, RepositoryPage } from "./page/registry.js";
@@ -53,7 +55,7 @@ function App() {
     const moved = () => {
       if (enter()) return;
       setHash(arrive());
-      requestAnimationFrame(() => document.getElementById("main")?.focus({ preventScroll: true }));
+      requestAnimationFrame(() => { if (!document.activeElement?.closest(".search")) document.getElementById("main")?.focus({ preventScroll: true }); });
     };
     addEventListener("hashchange", moved);
     onChoice(() => setHash((h) => [...h]));
@@ -92,33 +94,39 @@ function Shell({ user, hash, signOut }) {
   const [namespace] = choice("ns");
   const [help, setHelp] = useState(false);
   const [answers, setAnswers] = useState(true);
-  const search = useRef(/** @type {any} */ (null));
+  const search = useRef(/** @type {any} */ (null)), show = useRef(() => {});
   useEffect(() => {
     const key = (/** @type {KeyboardEvent} */ e) => {
+      if ((e.ctrlKey || e.metaKey) && e.key === "k" && !document.querySelector("dialog[open]")) { e.preventDefault(); search.current.focus(); search.current.select(); show.current(); return; }
       if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(/** @type {HTMLElement} */ (e.target).tagName)) return;
-      if (e.key === "/") { e.preventDefault(); search.current.focus(); }
+      if (e.key === "/") { e.preventDefault(); search.current.focus(); show.current(); }
       if (e.key === "?") setHelp(true);
     };
     document.addEventListener("keydown", key);
     return () => document.removeEventListener("keydown", key);
   }, []);
   useEffect(() => { session.answers = setAnswers; return () => { session.answers = () => {}; }; }, []);
+  useActions([
+    ...tabs.map(([id, name]) => ({ label: "Go to " + name, run: () => { location.hash = "#/" + id; } })),
+    { label: "Keyboard shortcuts", run: () => setHelp(true) }, { label: "Sign out", run: signOut },
+    ...(namespace ? [{ label: "All namespaces", run: () => choose({ ns: "", row: "", sel: "" }, true) }] : []),
+  ]);
   const here = hash[3] === "plan" ? "objects" : tabOf(hash[0]);
   useEffect(() => { document.title = [hash[hash.length - 1] || "now", "Exeunt"].join(" · "); }, [hash]);
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
     <header class="bar"><a class="brand" href="#/now">Exeunt</a>
       <nav aria-label="Pages">${tabs.map(([id, name]) => html`<a href=${"#/" + id} aria-current=${here === id ? "page" : undefined}>${name}</a>`)}</nav>
-      <${Search} input=${search} namespace=${namespace} />
+      <${Palette} input=${search} show=${show} namespace=${namespace} />
       <${Namespaces} value=${namespace} onChange=${(/** @type {string} */ ns) => choose({ ns, row: "", sel: "" }, true)} />
       <span class="who"><span class="faint">${user.name}</span> <button type="button" class="small" onClick=${() => setHelp(true)} aria-label="Keyboard shortcuts">?</button> <${Act} kind="small" run=${signOut}>Sign out<//></span></header>
     ${!answers && html`<p class="problem offline" role="alert"><strong>The server does not answer.</strong> The page tries again. What it shows may be old.</p>`}
     <${Route} hash=${hash} namespace=${namespace} user=${user} />
-    ${help && html`<${Dialog} title="Keyboard" onClose=${() => setHelp(false)}><dl class="keys"><dt>/</dt><dd>search</dd><dt>j, k</dt><dd>next, previous row</dd><dt>Enter</dt><dd>open the row</dd><dt>?</dt><dd>this help</dd><dt>Esc</dt><dd>close</dd></dl>
+    ${help && html`<${Dialog} title="Keyboard" onClose=${() => setHelp(false)}><dl class="keys"><dt>/, Ctrl-K</dt><dd>search, and every action</dd><dt>j, k</dt><dd>next, previous row</dd><dt>x</dt><dd>select the row, for a delete of many</dd><dt>Enter</dt><dd>open the row</dd><dt>?</dt><dd>this help</dd><dt>Esc</dt><dd>close</dd></dl>
       <p class="actions"><button type="button" onClick=${() => setHelp(false)}>Close</button></p><//>`}`;
 }
 
 /** @param {string} page */
-const tabOf = (page) => /** @type {any} */ ({ "": "now", object: "objects", delete: "objects", deletion: "archive", why: "now" })[page] || page;
+const tabOf = (page) => /** @type {any} */ ({ "": "now", object: "objects", delete: "objects", "delete-many": "objects", deletion: "archive", why: "now" })[page] || page;
 
 /** @param {{hash: string[], namespace: string, user: any}} props */
 function Route({ hash, namespace, user }) {
@@ -129,6 +137,7 @@ function Route({ hash, namespace, user }) {
     case "objects": return a ? html`<${Objects} key=${a + b + namespace} group=${a} resource=${b} namespace=${namespace} />` : html`<${Kinds} namespace=${namespace} />`;
     case "object": return !d ? html`<${Objects} key=${a + b + ns} group=${a} resource=${b} namespace=${ns || namespace} />` : html`<${ObjectPage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
     case "delete": return html`<${DeletePage} key=${hash.join("/")} group=${a} resource=${b} namespace=${ns} name=${d} />`;
+    case "delete-many": return html`<${DeleteMany} key=${hash.join("/")} group=${a} resource=${b} />`;
     case "why": return html`<${Why} key=${a} uid=${a} />`;
     case "deletion": return html`<${DeletionPage} key=${hash.join("/")} namespace=${a === "-" ? "" : a} chosen=${namespace} id=${b} plan=${c === "plan"} />`;
     case "archive": return a ? html`<${DeletionPage} key=${a} namespace="" chosen=${namespace} id=${a} plan=${false} />` : html`<${Archive} namespace=${namespace} />`;
@@ -149,74 +158,6 @@ function Namespaces({ value, onChange }) {
   if (value && !names.includes(value)) names.unshift(value);
   return html`<select class="namespace" aria-label="Namespace" value=${value} onChange=${(/** @type {any} */ e) => onChange(e.target.value)}>
     <option value="">All namespaces</option>${names.map((/** @type {string} */ n) => html`<option value=${n}>${n}</option>`)}</select>`;
-}
-
-/** The kinds that a search may mean, the best first. @param {string} text */
-async function matching(text) {
-  const word = text.split(/[/ ]/)[0].toLowerCase();
-  if (!word) return [];
-  const short = (/** @type {any} */ k) => Number(k.short.includes(word));
-  return (await kinds()).filter((k) => k.verbs.includes("list") && (short(k) || k.resource.startsWith(word) || k.singular.startsWith(word)))
-    .sort((x, y) => short(y) - short(x) || x.resource.length - y.resource.length).slice(0, 8);
-}
-
-const heads = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
-
-/** The objects of a name, in one namespace or in all that the session may list. @param {any[]} all kinds @param {string} name @param {string} namespace */
-async function named(all, name, namespace) {
-  /** @type {{kind: any, object: any}[]} */
-  const out = [];
-  const queue = [...all];
-  const work = async () => {
-    for (let k = queue.shift(); k; k = queue.shift()) {
-      const fieldSelector = "metadata.name=" + name.replace(/[\\,=]/g, "\\$&");
-      const list = await get(pathOf(k, namespace) + query({ fieldSelector, limit: 20 }), { accept: heads }).catch((err) => {
-        if (all.length === 1) throw err; // among many, those that the session may not list are left out
-        return {};
-      });
-      for (const object of list.items || []) out.push({ kind: k, object });
-    }
-  };
-  await Promise.all([work(), work(), work(), work()]);
-  return out.sort((x, y) => x.kind.resource.localeCompare(y.kind.resource));
-}
-
-/** Search goes to a kind ("deploy"), to an object ("deploy/web"), or to what has a name ("web").
- * @param {{input: any, namespace: string}} props */
-function Search({ input, namespace }) {
-  const [text, setText] = useState("");
-  const [found, setFound] = useState(/** @type {any[]} */ ([]));
-  const [objects, setObjects] = useState(/** @type {any[]} */ ([]));
-  const [hint, setHint] = useState("");
-  useEffect(() => {
-    let live = true;
-    setObjects([]); setHint("");
-    matching(text).then((all) => { if (live) setFound(all); }, () => {});
-    return () => { live = false; };
-  }, [text]);
-  const nameIn = (/** @type {string} */ words) => words.split(/[/ ]/).slice(1).join("/").trim();
-  const leave = (/** @type {string} */ address) => { location.hash = address; setText(""); input.current.blur(); };
-  const go = async (/** @type {any} */ k, /** @type {string} */ words) => {
-    const name = nameIn(words);
-    if (k && !name) { leave(`#/objects/${k.group || "core"}/${k.resource}`); return; }
-    setHint("Searching…");
-    const wanted = k ? [k] : (await kinds()).filter((x) => x.verbs.includes("list") && x.group !== "lifecycle.exeunt.dev");
-    const all = await named(wanted, name || words, namespace);
-    if (all.length === 1) { leave(objectLink(all[0].kind, all[0].object.metadata.namespace, all[0].object.metadata.name)); return; }
-    setObjects(all);
-    setHint(all.length ? "" : `No ${k ? k.kind : "kind begins with “" + words + "”, and no object"} is named ${name || words} ${namespace ? "in " + namespace : "in any namespace"}.`);
-  };
-  // The field, not the state: the last letters may not be drawn yet.
-  const submit = (/** @type {Event} */ e) => {
-    e.preventDefault();
-    const words = input.current.value.trim();
-    if (words) matching(words).then((all) => go(nameIn(words) || all.length ? all[0] : null, words)).catch((err) => setHint(err.message));
-  };
-  return html`<form class="search" role="search" onSubmit=${submit}>
-    <input ref=${input} type="search" aria-label="Search: a kind, a name, or kind/name" placeholder="Search: deploy/web   (press /)" value=${text} onInput=${(/** @type {any} */ e) => setText(e.target.value)} onKeyDown=${(/** @type {KeyboardEvent} */ e) => { if (e.key === "Escape") { setText(""); input.current.blur(); } }} />
-    ${hint && html`<p class="hint" role="alert">${hint}</p>`}
-    ${text && !hint && (objects.length > 0 ? html`<ul class="found">${objects.slice(0, 20).map(({ kind, object: { metadata: m } }) => html`<li><button type="button" onClick=${() => leave(objectLink(kind, m.namespace, m.name))}><span class="kind">${kind.kind}</span> ${m.name} <span class="faint">${m.namespace || "cluster"}</span></button></li>`)}</ul>`
-      : found.length > 0 && html`<ul class="found">${found.map((k) => html`<li><button type="button" onClick=${() => go(k, text.trim()).catch((err) => setHint(err.message))}><span class="kind">${k.kind}</span> ${nameIn(text)} <span class="faint">${k.group || "core"}</span></button></li>`)}</ul>`)}</form>`;
 }
 
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

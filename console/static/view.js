@@ -2,11 +2,11 @@
 // What every page uses: the view library, small components, and hooks that keep a
 // page up to date.
 
-import { html, render, useState, useEffect, useRef, useLayoutEffect } from "./vendor/htm-preact.js";
+import { html, render, useState, useEffect, useRef, useLayoutEffect, useMemo } from "./vendor/htm-preact.js";
 import { kindOf, kinds } from "./api.js";
 import { choice, choose, useSelection } from "./address.js";
 
-export { html, render, useState, useEffect, useRef, useLayoutEffect, choice, choose, useSelection };
+export { html, render, useState, useEffect, useRef, useLayoutEffect, useMemo, choice, choose, useSelection };
 
 /** Run a question now and then every so often, while the page is visible. The last
  * answer stays while the next one is on its way.
@@ -44,6 +44,18 @@ export function useAnswer(question, every, deps) {
   }, deps);
   return { data: state.data, error: state.error, again: () => again.current() };
 }
+
+/** What can be done now, by what offers it: the palette lists it. @type {Map<any, {label: string, run: () => any}[]>} */
+export const actions = new Map();
+
+/** Offer actions while a page or a part of it is shown. @param {{label: string, run: () => any}[]} list */
+export function useActions(list) {
+  const me = useRef({}).current;
+  useLayoutEffect(() => { actions.set(me, list); return () => { actions.delete(me); }; });
+}
+
+/** An action that leads to another page. @param {string} label @param {string} href */
+export const leadsTo = (label, href) => ({ label, run: () => { location.hash = href; } });
 
 /** A field that narrows a list; its text is in the address. @param {{label: string, name?: string, short?: string}} props */
 export function Filter({ label, name = "q", short }) {
@@ -219,7 +231,7 @@ export function VirtualTable({ columns, rows, row, height = 29, onEnd, label, se
   const first = Math.max(0, Math.floor(view.top / height) - 10);
   const last = Math.min(rows.length, Math.ceil((view.top + view.size) / height) + 10);
   return html`<div class="virtual" ref=${box} onScroll=${measure} tabindex="0" role="region" aria-label=${label}>
-    <table aria-rowcount=${rows.length}><thead><tr>${columns.map((c) => html`<th scope="col">${c}</th>`)}</tr></thead>
+    <table aria-rowcount=${rows.length}><thead><tr>${columns.map((c) => (typeof c === "string" ? html`<th scope="col">${c}</th>` : c))}</tr></thead>
     <tbody>
       ${first > 0 && html`<tr aria-hidden="true" class="gap"><td colspan=${columns.length} style=${{ height: first * height + "px" }}></td></tr>`}
       ${rows.slice(first, last).map((item, i) => row(item, first + i))}

@@ -2,7 +2,11 @@ package console
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp/kb"
 
 	"github.com/exeunt/exeunt/test/harness"
 )
@@ -24,7 +28,7 @@ func TestStories(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	p := openTab(t, s)
 	p.signIn()
-	for _, told := range []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}} {
+	for _, told := range []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}, {"palette", found}, {"many", many}} {
 		for i, look := range looks {
 			t.Run(fmt.Sprintf("%s-%d", told.name, look.width), func(t *testing.T) {
 				whole := p.t
@@ -162,4 +166,132 @@ func edited(p *tab, namespace string) {
 	if got := in("get", "configmap", "paint", "-o", "jsonpath={.data}"); got != `{"colour":"blue"}` {
 		p.t.Errorf("the object has %s", got)
 	}
+}
+
+// found: Ctrl-K finds an object by a part of its name, a namespace, and every action of the page.
+func found(p *tab, namespace string) {
+	s := p.server
+	for _, name := range []string{"needle-one", "needle-two"} {
+		must(p.t, s, "create", "configmap", name, "-n", namespace)
+	}
+	control := func(text string) {
+		p.t.Helper()
+		p.until("the page to listen", `document.title.endsWith("Exeunt")`)
+		p.run(input.DispatchKeyEvent(input.KeyRawDown).WithKey("k").WithModifiers(input.ModifierCtrl), input.DispatchKeyEvent(input.KeyUp).WithKey("k"))
+		p.until("the field", `document.activeElement.matches(".search input")`)
+		p.keys(text)
+	}
+	option := func(text string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll("[role=option]")].find(e => e.innerText.includes(%q))`, text)
+	}
+	choose := func(text string) {
+		p.t.Helper()
+		p.until("the option "+text, option(text))
+		if !p.keyboard {
+			p.eval(option(text)+".click()", nil)
+			return
+		}
+		for range 30 {
+			var there bool
+			if p.eval(fmt.Sprintf(`%s?.ariaSelected === "true"`, option(text)), &there); there {
+				p.keys("\r")
+				return
+			}
+			p.keys(kb.ArrowDown)
+		}
+		p.t.Fatalf("the arrows do not lead to %s", text)
+	}
+	p.open("#/now")
+	control("")
+	choose("Go to Objects")
+	p.until("the kinds", `location.hash.startsWith("#/objects")`)
+	control(namespace)
+	choose("Namespace " + namespace)
+	p.until("the namespace", fmt.Sprintf(`document.querySelector("select.namespace").value === %q`, namespace))
+	control("cm/dle-t")
+	p.until("the part of a name", option("needle-two"))
+	p.accessible("palette")
+	p.shoot("palette")
+	p.keys("\r")
+	p.until("the object", fmt.Sprintf(`location.hash.startsWith("#/object/core/configmaps/%s/needle-two")`, namespace))
+	p.see("data")
+	control("edit")
+	choose("Edit its YAML…")
+	p.until("the editor", `document.querySelector("#yaml")`)
+	control("delete")
+	choose("Delete…")
+	p.see("A plan: nothing of it has been deleted")
+	control("all namesp")
+	choose("All namespaces")
+	p.until("all namespaces", `document.querySelector("select.namespace").value === ""`)
+}
+
+// many: a table is sorted and shows the chosen columns; some of its objects are chosen and deleted with one plan, which counts what
+// several of them own once. All of it is in the address.
+func many(p *tab, namespace string) {
+	s := p.server
+	in := func(args ...string) string { p.t.Helper(); return must(p.t, s, append(args, "-n", namespace)...) }
+	uid := map[string]string{}
+	for _, name := range []string{"a1", "a2", "a10", "shared", "below"} {
+		in("create", "configmap", name, "--from-literal=k=v")
+		uid[name] = in("get", "configmap", name, "-o", "jsonpath={.metadata.uid}")
+	}
+	own := func(name string, owners ...string) {
+		p.t.Helper()
+		var references []string
+		for _, o := range owners {
+			references = append(references, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","name":%q,"uid":%q}`, o, uid[o]))
+		}
+		in("patch", "configmap", name, "--type=merge", "-p", fmt.Sprintf(`{"metadata":{"ownerReferences":[%s]}}`, strings.Join(references, ",")))
+	}
+	own("shared", "a1", "a2")
+	own("below", "shared")
+	p.open("#/objects/core/configmaps?ns=" + namespace)
+	names := func(want string) {
+		p.t.Helper()
+		p.until("the rows "+want, fmt.Sprintf(`[...document.querySelectorAll(".virtual tbody tr a")].map(e => e.innerText).join(" ") === %q`, want))
+	}
+	names("a1 a10 a2 below kube-root-ca.crt shared")
+	p.press("Name")
+	names("a1 a2 a10 below kube-root-ca.crt shared")
+	p.press("Name ▲")
+	names("shared kube-root-ca.crt below a10 a2 a1")
+	p.press("Columns")
+	p.click(".menu label:last-child input")
+	p.until("a column less", `![...document.querySelectorAll("th")].some(e => e.innerText === "Age")`)
+	p.press("Columns")
+	p.reload()
+	names("shared kube-root-ca.crt below a10 a2 a1")
+	p.until("a column less", `![...document.querySelectorAll("th")].some(e => e.innerText === "Age")`)
+	if p.keyboard {
+		p.eval(`document.activeElement.blur(); 0`, nil)
+		for _, key := range []string{"j", "j", "j", "j", "j", "x", "j", "x"} {
+			p.key(key)
+		}
+	} else {
+		p.click("input[aria-label='Choose a1']")
+		p.click("input[aria-label='Choose a2']")
+	}
+	p.see("2 objects chosen")
+	p.accessible("chosen rows")
+	p.shoot("chosen")
+	p.press("Delete them…")
+	p.see("Delete 2 objects of ConfigMap")
+	p.see("4 objects will go, 0 dependents stay")
+	p.accessible("one plan")
+	p.shoot("plan")
+	p.reload()
+	p.click("#delete-now")
+	p.until("both gone", `document.querySelectorAll("#chosen .state.gone").length === 2`)
+	p.shoot("gone")
+	harness.Until(p.t, "what they owned gone", func() error {
+		if left := in("get", "configmaps", "-o", "jsonpath={.items[*].metadata.name}"); left != "a10 kube-root-ca.crt" {
+			return fmt.Errorf("%s", left)
+		}
+		return nil
+	})
+	p.press("Its deletion")
+	p.see("Deleted ConfigMap a")
+	p.open("#/now?ns=")
+	p.reload()
 }

@@ -2,16 +2,16 @@
 // A deletion, from its plan to the archive, at one address: what goes under each policy; how
 // far it is and what holds it; what left, and bringing it back.
 
-import { html, useState, useEffect, useRef, useAnswer, useRight, choice, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, actionState, bytes, count, duration, objectLink } from "../view.js";
+import { html, useState, useEffect, useRef, useAnswer, useRight, useActions, leadsTo, choice, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, actionState, bytes, count, duration, objectLink } from "../view.js";
 import { Failure, get, send, ask, may, kindOf, pathOf, query, cascadesPath, deletionLink } from "../api.js";
 import { replace as go } from "../address.js";
 import { useKind, useObject, Ownership } from "./object.js";
 import { Remedy } from "./why.js";
 import { Restoring, Restores } from "./restore.js";
 
-const policies = ["Background", "Foreground", "Orphan"];
+export const policies = ["Background", "Foreground", "Orphan"];
 /** From this many objects on, the name must be typed. */
-const large = 10;
+export const large = 10;
 /** The server counts up to here what is not being deleted yet. */
 const mostFollowing = 100000;
 
@@ -181,6 +181,7 @@ function Deletion({ cascade: c, error, again }) {
   const report = useAnswer((signal) => (going ? ask("deletionreports", "DeletionReport", { object: { uid: root.uid } }, signal) : Promise.resolve(null)), 1500, [c.metadata.name, going]);
   const held = report.data ? holders(report.data.reasons || []) : [];
   const total = s.removed + s.remaining;
+  useActions([leadsTo("Why: all reasons", "#/why/" + encodeURIComponent(root.uid)), ...(going && !back ? [{ label: "Call this deletion back…", run: () => setBack("yes") }] : [])]);
   const title = going ? "Deleting" : s.state === "restored" ? "Restored" : "Deleted";
   return html`<${Page} title=${html`${title} <span class="kind">${root.kind}</span> ${root.name}${total > 1 && html`, and what ${going ? "leaves" : "left"} with it`}`}
     sub=${html`${root.namespace && `in ${root.namespace}, `}asked for <${Age} at=${c.spec.startedAt} /> by ${c.spec.requestedBy}; ${stateOf(c)}`}

@@ -1,18 +1,17 @@
 // @ts-check
 // The YAML of an object: to read, to copy, and to change. A change is shown as the server would make it before it is made.
 
-import { html, useState, useEffect, useRef, useRight, choice, Panel, Problem, Act, Copy } from "../view.js";
-import { get, send, may, pathOf, apiVersion, query } from "../api.js";
+import { html, useState, useEffect, useRef, choice, Panel, Problem, Act, Copy } from "../view.js";
+import { get, send, pathOf, apiVersion, query } from "../api.js";
 import { readable, editable } from "../yaml.js";
 import { Diff } from "../diff.js";
 
-/** @param {{object: any, kind: any}} props */
-export function Yaml({ object, kind }) {
+/** @param {{object: any, kind: any, right?: boolean}} props */
+export function Yaml({ object, kind, right }) {
   const m = object.metadata;
   const [fields, setFields] = choice("fields");
   const [edit, setEdit] = choice("edit");
   const [done, setDone] = useState("");
-  const right = useRight(() => may("patch", kind.group, kind.resource, m.namespace, m.name), [m.uid]);
   const whole = { apiVersion: apiVersion(kind), kind: kind.kind, ...object };
   if (edit && right) return html`<${Editor} key=${m.uid} object=${whole} kind=${kind} onClose=${(/** @type {string} */ note) => { setDone(note); setEdit(""); }} />`;
   const text = readable(whole, !!fields);

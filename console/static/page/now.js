@@ -1,7 +1,7 @@
 // @ts-check
 // Now: what is leaving, what holds it, and what left during the last day.
 
-import { html, useState, useRef, useEffect, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
+import { html, useState, useRef, useEffect, useAnswer, useRight, useActions, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
 import { get, post, ask, query, cascadesPath, deletionLink, mayVisit } from "../api.js";
 import { open, left, holders, useRate } from "./deletion.js";
 import { Line, Timeline } from "../chart.js";
@@ -85,6 +85,7 @@ function Queues() {
   const gc = objects.data;
   const r = registry.data;
   const queues = [["Objects", gc], ["Manifests", r && r.manifests], ["Blobs", r && r.blobs], ["Files to remove", r && r.unlinks]].filter(([, q]) => q);
+  useActions(!gc || !right ? [] : [gc.paused ? { label: "Resume the collector", run: () => post("/exeunt/gc/resume", undefined).then(objects.again) } : { label: "Pause the collector…", run: () => setPausing(true) }]);
   if (!gc && !r) return objects.error && /** @type {any} */ (objects.error).code !== 403 ? html`<${Problem} error=${objects.error} />` : null;
   const actions = gc && right && (gc.paused
     ? html`<${Act} run=${async () => { await post("/exeunt/gc/resume", undefined); objects.again(); }}>Resume<//>`

@@ -1,7 +1,7 @@
 // @ts-check
 // One object: its summary, what owns it and what it owns, its Events, its YAML.
 
-import { html, useState, useEffect, useAnswer, useRight, choice, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
+import { html, useState, useEffect, useAnswer, useRight, useActions, leadsTo, choose, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
 import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { Yaml } from "./edit.js";
@@ -57,6 +57,12 @@ export function ObjectPage({ group, resource, namespace, name }) {
   const { kind, error, unknown } = useKind(group, resource);
   const { object, gone, error: failed } = useObject(kind, namespace, name);
   const right = useRight(async () => !!kind && may("delete", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  const mayPatch = useRight(async () => !!kind && may("patch", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  useActions(!object || !kind ? [] : [
+    leadsTo(gone || object.metadata.deletionTimestamp ? "Its deletion" : right ? "Delete…" : "What would a delete remove?", deletionOf(kind, object.metadata)),
+    ...(object.metadata.deletionTimestamp && !gone ? [leadsTo("Why is it still here?", "#/why/" + encodeURIComponent(object.metadata.uid))] : []),
+    ...(mayPatch && !gone ? [{ label: "Edit its YAML…", run: () => choose({ edit: "yes" }) }] : []),
+  ]);
   if (unknown) return html`<${Page} title=${name}><p class="empty">The server does not serve ${resource}.</p><//>`;
   if (!object || !kind) {
     return html`<${Page} title=${name}><${Problem} error=${error || failed} />
@@ -64,7 +70,7 @@ export function ObjectPage({ group, resource, namespace, name }) {
   }
   const m = object.metadata;
   const ref = { apiVersion: apiVersion(kind), kind: kind.kind, namespace: m.namespace, name: m.name, uid: m.uid };
-  const href = `#/deletion/${encodeURIComponent(m.namespace || (kind.kind === "Namespace" ? m.name : "-"))}/${encodeURIComponent(m.uid)}/plan`;
+  const href = deletionOf(kind, m);
   const state = gone ? "gone" : m.deletionTimestamp ? ((m.finalizers || []).length ? "held" : "leaving") : "live";
   return html`<${Page} title=${html`<span class="kind">${kind.kind}</span> ${m.name}`} sub=${html`<${State} state=${state} text=${stateText(m, gone)} />${m.namespace && html` in <a href=${`#/object/core/namespaces/-/${encodeURIComponent(m.namespace)}`}>${m.namespace}</a>`}`}
     actions=${html`${gone ? html`<a class="button" href=${href}>Its deletion</a>` : html`
@@ -73,9 +79,12 @@ export function ObjectPage({ group, resource, namespace, name }) {
     <${Problem} error=${failed} />
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
     <${Events} object=${object} kind=${kind} />
-    <${Yaml} object=${object} kind=${kind} />
+    <${Yaml} object=${object} kind=${kind} right=${mayPatch && !gone} />
   <//>`;
 }
+
+/** Where the deletion of an object is: its plan, which leads on when the deletion has begun. @param {any} kind @param {any} m */
+export const deletionOf = (kind, m) => `#/deletion/${encodeURIComponent(m.namespace || (kind.kind === "Namespace" ? m.name : "-"))}/${encodeURIComponent(m.uid)}/plan`;
 
 /** @param {any} m @param {boolean} [gone] */
 function stateText(m, gone) {

@@ -1,8 +1,9 @@
 // @ts-check
 // Objects: every kind, its table with the server's columns, kept up to date by a watch.
 
-import { html, useState, useEffect, useRef, useKinds, useSelection, choice, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
-import { get, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
+import { html, useState, useEffect, useRef, useMemo, useKinds, useRight, useActions, leadsTo, useSelection, choice, choose, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
+import { get, may, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
+import { mostChosen } from "./many.js";
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const pageSize = 250;
@@ -134,31 +135,58 @@ export function Objects({ group, resource, namespace }) {
   const [only, setOnly] = choice("show", ["all", "deleting", "orphans", "dangling"]);
   const rows = useRows(kind, namespace, labels);
   const dangling = useDangling(rows.rows, only === "dangling");
-  const shown = rows.rows.filter((r) => matches(r, text, only, dangling));
-  const selected = useSelection(shown.map(key), (i) => open(shown[i], kind));
-  useEffect(() => { if ((only !== "all" || text) && rows.more) rows.loadMore(); }, [only, text, rows.rows.length]);
+  const [sort, setSort] = choice("sort");
+  const [cols, setCols] = choice("cols");
+  const [sel] = choice("sel");
+  const right = useRight(async () => !!kind && kind.verbs.includes("delete") && may("delete", kind.group, kind.resource, namespace), [kind && kind.group + kind.resource, namespace]);
+  const shown = useMemo(() => sorted(rows.rows.filter((r) => matches(r, text, only, dangling)), sort, rows.columns), [rows.rows, rows.columns, text, only, dangling, sort]);
+  const chosen = useMemo(() => new Set(sel.split(",").filter(Boolean)), [sel]);
+  const select = (/** @type {Iterable<string>} */ keys) => choose({ sel: [...keys].join() });
+  const toggle = (/** @type {any} */ r) => { const next = new Set(chosen); if (!next.delete(place(r))) next.add(place(r)); select(next); };
+  const selected = useSelection(shown.map(key), (i) => open(shown[i], kind), right ? (i) => toggle(shown[i]) : undefined);
+  const manyHref = kind && `#/delete-many/${kind.group || "core"}/${kind.resource}${query({ sel, ns: namespace })}`;
+  useActions(!manyHref || !right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, manyHref), { label: "Choose none", run: () => select([]) }] : [])]);
+  useEffect(() => { if ((only !== "all" || text || sort) && rows.more) rows.loadMore(); }, [only, text, sort, rows.rows.length]);
   if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
   if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
-  const columns = rows.columns.filter((c) => c.priority === 0);
-  const indexes = rows.columns.map((c, i) => (c.priority === 0 ? i : -1)).filter((i) => i >= 0);
-  const heads = [...(kind.namespaced && !namespace ? ["Namespace"] : []), ...columns.map((c) => c.name), "State"];
+  const wanted = cols.split(",").filter(Boolean);
+  const indexes = rows.columns.map((c, i) => (i === 0 || (wanted.length ? wanted.includes(c.name) : c.priority === 0) ? i : -1)).filter((i) => i >= 0);
+  const head = (/** @type {string} */ name) => html`<th scope="col" aria-sort=${sort === name ? "ascending" : sort === "-" + name ? "descending" : undefined}><button type="button" class="head" onClick=${() => setSort(sort === name ? "-" + name : sort === "-" + name ? "" : name)}>${name}${sort === name ? " ▲" : sort === "-" + name ? " ▼" : ""}</button></th>`;
+  const heads = [...(right ? [html`<th scope="col" class="check"><input type="checkbox" aria-label="Choose all that are shown" checked=${chosen.size > 0 && chosen.size >= Math.min(shown.length, mostChosen)} onChange=${(/** @type {any} */ e) => select(e.target.checked ? shown.slice(0, mostChosen).map(place) : [])} /></th>`] : []), ...(kind.namespaced && !namespace ? [head("Namespace")] : []), ...indexes.map((i) => head(rows.columns[i].name)), "State"];
   return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
     <${Filter} label="Filter by name" />
+    ${rows.columns.length > 1 && html`<details class="menu"><summary class="button">Columns</summary><div>${rows.columns.map((c, i) => i > 0 && html`<label><input type="checkbox" checked=${indexes.includes(i)} onChange=${() => setCols(rows.columns.filter((x, j) => j > 0 && (i === j) !== indexes.includes(j)).map((x) => x.name).join() || "-")} /> ${c.name}</label>`)}</div></details>`}
     <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
     <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
       <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>
+    ${chosen.size > 0 && html`<p class="chosen" role="status">${count(chosen.size, "object")} chosen <a class="button danger" id="delete-many" href=${manyHref}>Delete them…</a><button type="button" onClick=${() => select([])}>Choose none</button>${chosen.size > mostChosen && html`<span class="problem">A plan takes ${mostChosen} at most.</span>`}</p>`}
     <${Problem} error=${rows.error} />
     ${rows.loading && !rows.error && html`<${Loading} />`}
     ${!rows.loading && !rows.error && shown.length === 0 && html`<p class="empty">${rows.rows.length ? "Nothing matches the filter." : "There are none."}</p>`}
     ${shown.length > 0 && html`<${VirtualTable} label=${kind.kind} columns=${heads} rows=${shown} selected=${selected} onEnd=${rows.loadMore} row=${(/** @type {any} */ r, /** @type {number} */ i) => {
       const m = r.object.metadata;
       return html`<tr key=${m.uid} class=${i === selected ? "selected" : ""} aria-rowindex=${i + 1}>
+        ${right && html`<td class="check"><input type="checkbox" tabindex=${i === selected || (selected < 0 && i === 0) ? 0 : -1} aria-label=${"Choose " + m.name} checked=${chosen.has(place(r))} onChange=${() => toggle(r)} /></td>`}
         ${kind.namespaced && !namespace && html`<td>${m.namespace}</td>`}
         ${indexes.map((c, j) => html`<td>${j === 0 ? html`<a href=${objectLink(kind, m.namespace, m.name)}>${String(r.cells[c])}</a>` : cell(r.cells[c], rows.columns[c])}</td>`)}
         <td>${m.deletionTimestamp ? html`<${State} state=${(m.finalizers || []).length ? "held" : "leaving"} text=${(m.finalizers || []).length ? "deleting, held" : "deleting"} />` : html`<${State} state="live" />`}</td></tr>`;
     }} />`}
     ${rows.rows.length >= mostRows && html`<p class="notice">The page shows the first ${mostRows.toLocaleString("en")}. Choose a namespace or labels to see others.</p>`}
   <//>`;
+}
+
+/** How the address names a row. @param {any} r */
+const place = (r) => (r.object.metadata.namespace || "") + "/" + r.object.metadata.name;
+
+const order = new Intl.Collator("en", { numeric: true });
+
+/** Rows by a column: "Age", or "-Age" for the other direction. @param {any[]} rows @param {string} by @param {any[]} columns */
+export function sorted(rows, by, columns) {
+  const name = by.replace(/^-/, ""), i = columns.findIndex((c) => c.name === name), down = by[0] === "-" ? -1 : 1;
+  if (!by || (i < 0 && name !== "Namespace")) return rows;
+  // What is younger has a later time: by age, the youngest is the first.
+  const value = (/** @type {any} */ r) => (i < 0 ? r.object.metadata.namespace : name === "Age" || columns[i].type === "date" ? -new Date(name === "Age" ? r.object.metadata.creationTimestamp : r.cells[i]).getTime() : r.cells[i]);
+  return rows.map((r) => [value(r), r]).sort(([a], [b]) => down * (typeof a === "number" && typeof b === "number" ? a - b : order.compare(String(a ?? ""), String(b ?? "")))).map(([, r]) => r);
 }
 
 /** @param {any} row @param {any} kind */

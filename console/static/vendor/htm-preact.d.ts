@@ -5,3 +5,4 @@ export function useState<T>(initial: T | (() => T)): [T, (next: T | ((old: T) =>
 export function useEffect(run: () => void | (() => void), deps?: any[]): void;
 export function useLayoutEffect(run: () => void | (() => void), deps?: any[]): void;
 export function useRef<T>(initial: T): { current: T };
+export function useMemo<T>(make: () => T, deps: any[]): T;
