@@ -42,10 +42,11 @@ var layers = map[string][]string{
 	"kind/event":                       {"store", "kind", "object", "sqldb"},
 	"gc":                               {"internal/task", "kind/event", "store", "store/graph", "store/cascades", "review", "kind", "lifecycle", "object", "sqldb"},
 	"deletion/archive":                 {"internal/task", "deletion/v1", "gc", "kind/event", "store", "store/cascades", "kind", "lifecycle", "review", "object", "sqldb"},
+	"deletion/expiry":                  {"lifecycle", "object", "review", "sqldb", "store"},
 	"deletion/v1":                      {},
 	"deletion":                         {"deletion/v1", "store", "kind", "object"},
 	"deletion/preview":                 {"deletion/v1", "deletion", "gc", "store", "kind", "lifecycle", "object"},
-	"deletion/report":                  {"deletion/v1", "deletion", "deletion/preview", "gc", "store", "store/graph", "store/cascades", "kind", "lifecycle", "object", "sqldb"},
+	"deletion/report":                  {"deletion/v1", "deletion", "deletion/expiry", "deletion/preview", "gc", "store", "store/graph", "store/cascades", "kind", "lifecycle", "object", "sqldb"},
 	"deletion/deletiontest":            {"access/accesstest", "admission", "api", "gc", "store", "store/storetest", "kind", "kind/builtin", "kind/custom", "kind/definition", "lifecycle", "object", "sqldb", "sqldb/dbtest"},
 	"deletion/finalizer":               {"deletion/v1", "kind/event", "store", "kind", "lifecycle", "object", "sqldb"},
 	"registry":                         {"registry/blobstore", "registry/internal/statement", "registry/v1", "internal/inflight", "object", "sqldb", "internal/tracing"},
@@ -101,7 +102,7 @@ var layers = map[string][]string{
 	"kind/definition":                  {"internal/task", "store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"internal/task", "store", "kind", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"internal/durable", "internal/task", "internal/testprogram", "access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion", "deletion/v1", "broker/mesh/agent", "broker/mesh/v1alpha1", "gc", "registry", "registry/collect", "registry/importer", "registry/v1", "review", "sqldb/schema", "store/seal", "sqldb"},
+	"cmd/exeunt":                       {"lifecycle", "internal/durable", "internal/task", "internal/testprogram", "access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion", "deletion/v1", "broker/mesh/agent", "broker/mesh/v1alpha1", "gc", "registry", "registry/collect", "registry/importer", "registry/v1", "review", "sqldb/schema", "store/seal", "sqldb"},
 	"bench":                            {},
 }
 

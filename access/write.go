@@ -36,6 +36,8 @@ type Write struct {
 	Confirms bool
 	// Weakens: the write makes the guard of a Namespace weaker.
 	Weakens bool
+	// Hastens: the write makes the object expire, or expire earlier.
+	Hastens bool
 }
 
 // CheckWrite refuses a write whose content needs rights that the client lacks:
@@ -47,6 +49,7 @@ type Write struct {
 //   - a User's tokens are only for clients that may impersonate the user and its groups;
 //   - approving a CertificateSigningRequest needs approve on its signer, setting a
 //     certificate sign, naming a signer's roots attest (checkSigning);
+//   - making an object expire needs delete on it;
 //   - confirming a guarded cascade, or making a Namespace's guard weaker, needs
 //     confirm-cascade on the object.
 //
@@ -78,6 +81,11 @@ func (c *Control) CheckWrite(ctx context.Context, w Write) error {
 	}
 	if w.OldMeta != nil && !slices.Equal(w.Meta.GetFinalizers(), finalizers) {
 		if err := c.need(ctx, w.attributes("update", "finalizers"), "cannot change finalizers"); err != nil {
+			return err
+		}
+	}
+	if w.Hastens {
+		if err := c.need(ctx, w.attributes("delete", ""), "cannot make an object expire that you cannot delete"); err != nil {
 			return err
 		}
 	}

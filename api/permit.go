@@ -52,7 +52,7 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 	if old == nil {
 		a.access.SetRequestor(client, obj)
 	}
-	w.Confirms = lifecycle.Confirms(w.Meta, w.OldMeta)
+	w.Confirms, w.Hastens = lifecycle.Confirms(w.Meta, w.OldMeta), lifecycle.Hastens(w.Meta, w.OldMeta)
 	w.Weakens = old != nil && isNamespace(resource) &&
 		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations())
 	a.audit.Write(ctx, &w)

@@ -31,6 +31,10 @@ var annotations = []annotation{
 	{ConfirmBy, checks(parseConfirmBy)},
 	{ArchiveFor, checks(parseWindow)},
 	{PropagateGrace, checkGrace},
+	{ExpiresAt, checks(parseTime)},
+	{TTL, checks(parseAge)},
+	{KeepUntil, checks(parseKeep)},
+	{KeepReason, func(string) error { return nil }},
 }
 
 // NamespaceSettings are the annotations of a Namespace that decide what its deletions do.

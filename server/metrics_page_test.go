@@ -48,6 +48,7 @@ var queues = map[string]string{
 	"objects":                     "objects whose owner, namespace or dependents changed: garbage collection",
 	"provisioned-resource-events": "events of the broker that are to be published",
 	"provisioned-resources":       "rounds of the broker",
+	"expiry":                      "Objects that expire, at their time",
 	"restores":                    "Restores that have not ended",
 	"quotas":                      "statuses of ResourceQuotas",
 	"registry-blobs":              "blobs that may be unused",

@@ -55,7 +55,7 @@ type part struct {
 
 // controllerTasks are those that Config.NoControllers leaves off.
 var controllerTasks = []string{
-	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "mesh",
+	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "expiry", "mesh",
 	"broker", "broker-events", "broker-follow", "blueprints",
 }
 
@@ -64,7 +64,7 @@ var controllerTasks = []string{
 func (s *server) assemble(ctx context.Context) error {
 	for _, add := range []func(context.Context) error{
 		s.addDatabase, s.addIdentity, s.addKinds, s.addNamespaces, s.addAccess, s.addAudit, s.addAdmission, s.addDefinitions,
-		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addSettings,
+		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addExpiry, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addSettings,
 	} {
 		if err := add(ctx); err != nil {
 			return err

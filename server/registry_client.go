@@ -1,12 +1,10 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,8 +15,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/audit"
@@ -27,7 +23,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
-	"cmp"
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
@@ -264,30 +259,15 @@ func (c creator) create(ctx context.Context, by registry.Client, resource string
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(access.WithClient(ownEvent{ctx}, client.user), http.MethodPost,
-		createPath(obj, resource)+"?fieldManager="+registryManager, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"User-Agent", "X-Forwarded-For", "X-Real-Ip"} { // what the audit log says of a client
-		req.Header[name] = client.req.Header[name]
-	}
-	req.RemoteAddr = client.req.RemoteAddr
-	if id, ok := audit.AuditIDFrom(ctx); ok {
-		req.Header.Set("Audit-Id", string(id))
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	answer := answerWriter{header: http.Header{}}
-	c.api.ServeHTTP(&answer, req)
-	if answer.code == http.StatusCreated {
-		return nil
-	}
-	var status metav1.Status
-	if err := json.Unmarshal(answer.body.Bytes(), &status); err != nil {
-		return fmt.Errorf("create %s: the API answered %d: %w", resource, answer.code, err)
-	}
-	return apierrors.FromObject(&status)
+	return ask(access.WithClient(ownEvent{ctx}, client.user), c.api, http.MethodPost, objectsPath(obj.GroupVersionKind().GroupVersion(), obj.GetNamespace(), resource)+"?fieldManager="+registryManager, body, func(req *http.Request) {
+		for _, name := range []string{"User-Agent", "X-Forwarded-For", "X-Real-Ip"} { // what the audit log says of a client
+			req.Header[name] = client.req.Header[name]
+		}
+		req.RemoteAddr = client.req.RemoteAddr
+		if id, ok := audit.AuditIDFrom(ctx); ok {
+			req.Header.Set("Audit-Id", string(id))
+		}
+	})
 }
 
 // ownEvent is the context of a push without its audit event: the create has one of its
@@ -301,38 +281,4 @@ func (c ownEvent) Value(key any) any {
 		return nil
 	}
 	return value
-}
-
-// createPath is the path to which an object is posted.
-func createPath(obj *unstructured.Unstructured, resource string) string {
-	gv := obj.GroupVersionKind().GroupVersion()
-	path := "/apis/" + gv.String()
-	if gv.Group == "" {
-		path = "/api/" + gv.Version
-	}
-	if namespace := obj.GetNamespace(); namespace != "" {
-		path += "/namespaces/" + namespace
-	}
-	return path + "/" + resource
-}
-
-// answerWriter keeps the answer to a request of this process.
-type answerWriter struct {
-	header http.Header
-	code   int
-	body   bytes.Buffer
-}
-
-// Header is part of http.ResponseWriter.
-func (w *answerWriter) Header() http.Header { return w.header }
-
-// WriteHeader is part of http.ResponseWriter.
-func (w *answerWriter) WriteHeader(code int) {
-	w.code = cmp.Or(w.code, code)
-}
-
-// Write is part of http.ResponseWriter.
-func (w *answerWriter) Write(p []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.body.Write(p)
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/backup"
+	"github.com/exeunt/exeunt/deletion/expiry"
 	"github.com/exeunt/exeunt/internal/lockfile"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
@@ -27,7 +28,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		return nil, err
 	}
 	st, err := store.Open(ctx, store.Options{
-		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, CompactEvery: c.compactEvery, RingEvents: c.ringEvents,
+		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, Due: expiry.Due, CompactEvery: c.compactEvery, RingEvents: c.ringEvents,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 	})
 	if wrong := (*seal.WrongKeysError)(nil); created && errors.As(err, &wrong) {

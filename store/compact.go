@@ -134,6 +134,11 @@ ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
 
 	deleteExpiry = `DELETE FROM object_expiries WHERE object = $1`
 
+	// enqueueExpiry is by the rules of package review, but the time is always the last one.
+	enqueueExpiry = `
+INSERT INTO expiry_reviews (uid, review_after, review_count, event, created_at) VALUES ($1, $2, 0, 'expiry', $3)
+ON CONFLICT (uid) DO UPDATE SET review_after = excluded.review_after, claim_token = NULL, claim_until = NULL`
+
 	// anyDue and readDue: object_expiries_expires_at_idx, then primary keys.
 	anyDue  = `SELECT 1 FROM object_expiries WHERE expires_at <= $1 LIMIT 1`
 	readDue = `
@@ -144,19 +149,36 @@ LEFT JOIN objects o ON o.id = e.object LEFT JOIN changes c ON c.revision = o.rev
 ORDER BY e.expires_at, e.object`
 )
 
-// lifetimes holds the TTLs of objects.
+// lifetimes says when objects expire.
 type lifetimes struct {
-	events time.Duration // 0: until they are deleted
+	events time.Duration                               // 0: until they are deleted
+	due    func(key object.Key, body []byte) time.Time // Options.Due
 }
 
 // queue adds the statement that sets or deletes the expiry time of an object.
 func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
 	switch {
 	case f.key.Kind != object.Events:
+		if l.due != nil && f.Type != Removed {
+			l.schedule(b, f)
+		}
 	case f.Type == Removed:
 		b.Exec(deleteExpiry, f.id)
 	case l.events > 0:
 		b.Exec(setExpiry, f.id, f.at+l.events.Milliseconds())
+	}
+}
+
+// schedule adds the statement that enqueues an object for the review at which it expires, when that time
+// is new. An object that was restored after its time stays: otherwise it could not come back.
+// The review of an object that expires later, or has left, does nothing.
+func (l lifetimes) schedule(b *sqldb.Batch, f *effect) {
+	due := l.due(f.key, f.body)
+	if due.IsZero() || f.restores.Row != 0 && due.UnixMilli() <= f.at {
+		return
+	}
+	if f.before == nil || !due.Equal(l.due(f.key, f.before.body)) {
+		b.Exec(enqueueExpiry, f.uid, due.UnixMilli(), f.at)
 	}
 }
 

@@ -51,7 +51,7 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 		return nil, err
 	}
 	t := &Tx{tx: tx, Now: s.now()}
-	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{s.opts.EventTTL}}
+	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{s.opts.EventTTL, s.opts.Due}}
 	t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
 	t.flushed.Query(func(row sqldb.Row) error { return row.Scan(&t.revision, &t.compacted, &t.quotas) }, t.pick(lockRevisionSQLite, lockRevisionPostgres))
 	return t, nil

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -179,6 +180,7 @@ type request struct {
 	method, path string
 	parameters   map[string]string
 	body         any                 // is sent as JSON; nil is none
+	patch        types.PatchType     // of the body, if the request patches
 	warnings     rest.WarningHandler // gets the server's warnings; nil prints them
 }
 
@@ -205,7 +207,7 @@ func send(ctx context.Context, server rest.Interface, q request, into any) error
 		if err != nil {
 			return err
 		}
-		r = r.SetHeader("Content-Type", "application/json").Body(body)
+		r = r.SetHeader("Content-Type", cmp.Or(string(q.patch), "application/json")).Body(body)
 	}
 	return answer(r.Do(ctx), into)
 }

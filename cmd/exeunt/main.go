@@ -56,7 +56,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), formerly("restore-backup", newBackupRestore()), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), formerly("restore-backup", newBackupRestore()), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	return root
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/deletion"
+	"github.com/exeunt/exeunt/deletion/expiry"
 	"github.com/exeunt/exeunt/deletion/preview"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/gc"
@@ -223,6 +224,11 @@ func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
 	if !leaves && dangling < max(1, len(m.OwnerReferences)) {
 		out = slices.Insert(out, 0, v1.Reason{Type: v1.ReasonNotDeleted, Message: "no client has asked for its deletion"})
 	}
+	if expires, err := t.expires(h); err != nil {
+		return nil, err
+	} else if expires != nil {
+		out = append(out, *expires)
+	}
 	asked, err := t.admission(h.UID)
 	if err != nil || len(asked) > 0 || dangling == 0 {
 		return append(out, asked...), err
@@ -239,6 +245,21 @@ func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
 		}
 	}
 	return out, nil
+}
+
+// expires is the reason of an object that the server deletes at a time. Its review may have failed.
+func (t *reporter) expires(h *store.Stored) (*v1.Reason, error) {
+	p, err := expiry.Of(h.Key, h.Body)
+	if err != nil || p.By == "" {
+		return nil, err
+	}
+	ref := t.reference(h.Key, h.UID)
+	message := fmt.Sprintf("it expires at %s by %s", p.At.UTC().Format(time.RFC3339), p.By)
+	failure, err := expiry.Failure(t.ctx, &t.r.Reader, h.UID)
+	if err == nil && failure != "" {
+		message = fmt.Sprintf("it expired at %s by %s; the server tries again: %s", p.At.UTC().Format(time.RFC3339), p.By, failure)
+	}
+	return &v1.Reason{Type: v1.ReasonExpires, Message: message, Resolve: "to keep it: exeunt keep " + deletion.Target(ref)}, err
 }
 
 // uidsOf returns the uids of references, each once.

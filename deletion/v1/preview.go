@@ -272,6 +272,8 @@ const (
 	ReasonCollectorOff ReasonType = "CollectorOff"
 	// ReasonNotDeleted: no client asked for its deletion.
 	ReasonNotDeleted ReasonType = "NotDeleted"
+	// ReasonExpires: the server deletes it at a time.
+	ReasonExpires ReasonType = "Expires"
 	// ReasonGoesWith: its namespace, or the definition of its kind, is being deleted.
 	ReasonGoesWith ReasonType = "GoesWith"
 	// ReasonGone: it was removed; the rest of its cascade is in the children.

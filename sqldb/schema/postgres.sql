@@ -1229,6 +1229,23 @@ COMMENT ON COLUMN dropped_references.reference IS 'the OwnerReference as it was 
 
 COMMENT ON COLUMN dropped_references.known IS 'uids of the owners that restores gave the dependent, JSON; any other was added by a client';
 
+CREATE TABLE expiry_reviews (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    traceparent text,
+    CONSTRAINT expiry_reviews_pkey PRIMARY KEY (uid)
+) WITH (fillfactor=50);
+
+CREATE INDEX expiry_reviews_review_after_idx ON public.expiry_reviews USING btree (review_after);
+
+COMMENT ON TABLE expiry_reviews IS 'Objects that expire, by uid, each due at the time at which it expires: see package review for the columns. A row may outlive its object: then its review deletes it.';
+
 CREATE TABLE gc_admission_reviews (
     uid text COLLATE "C" NOT NULL,
     review_after bigint NOT NULL,

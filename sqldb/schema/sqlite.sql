@@ -339,6 +339,22 @@ CREATE TABLE dropped_references (
 
 CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
 
+CREATE TABLE expiry_reviews (
+    -- Objects that expire, by uid, each due at the time at which it expires: see package review for the columns.
+    -- A row may outlive its object: then its review deletes it.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL,
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL,
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER,
+    traceparent  TEXT
+) STRICT;
+
+CREATE INDEX expiry_reviews_review_after_idx ON expiry_reviews (review_after);
+
 CREATE TABLE gc_admission_reviews (
     -- Objects that the collector would delete, and whose delete a webhook or a policy
     -- may judge. The event is the uid of the owner or namespace that causes it.

@@ -1,0 +1,3 @@
+-- loses when objects expire: SELECT count(*) FROM expiry_reviews
+
+DROP TABLE expiry_reviews;
