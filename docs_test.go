@@ -114,3 +114,30 @@ func anchors(t *testing.T, page string) map[string]bool {
 	}
 	return all
 }
+
+// TestTourLeavesNoCredential: what the commands of the README write into the folder of the
+// repository is ignored by git: most of it are credentials.
+func TestTourLeavesNoCredential(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ignored, err := os.ReadFile(".gitignore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := regexp.MustCompile(`(?m)^[^#\n|]*[^0-9&]>\s*([a-z][\w./-]*)`).FindAllStringSubmatch(string(readme), -1)
+	if len(written) == 0 {
+		t.Fatal("the README writes no file")
+	}
+	for _, file := range written {
+		found := false
+		for _, pattern := range strings.Fields(string(ignored)) {
+			match, _ := filepath.Match(pattern, file[1])
+			found = found || match || strings.HasPrefix("/"+file[1], pattern)
+		}
+		if !found {
+			t.Errorf("the README writes %s, which .gitignore does not name", file[1])
+		}
+	}
+}

@@ -217,3 +217,54 @@ func TestDashboards(t *testing.T) {
 		}
 	}
 }
+
+// TestChartRules: the chart has the alerts of this folder: a chart can only read its own files.
+func TestChartRules(t *testing.T) {
+	if string(read(t, "helm/exeunt/rules.yaml")) != string(read(t, "prometheus/rules.yaml")) {
+		t.Error("copy prometheus/rules.yaml to helm/exeunt/rules.yaml")
+	}
+}
+
+// TestPurge: a purge says what it leaves, and removes it if that is asked for. Nothing else is
+// removed, and other ends of the script remove nothing.
+func TestPurge(t *testing.T) {
+	all := []string{"var/lib/exeunt/data.db", "var/backups/exeunt/b1", "etc/exeunt/environment", "etc/other"}
+	left := func(end string, environment ...string) (files []string, said string) {
+		root := t.TempDir()
+		for _, name := range all {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, name), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("sh", "package/postremove.sh", end)
+		cmd.Env = append(os.Environ(), append(environment, "DPKG_ROOT="+root)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, name := range all {
+			if _, err := os.Stat(filepath.Join(root, name)); err == nil {
+				files = append(files, name)
+			}
+		}
+		return files, string(out)
+	}
+	if files, said := left("remove"); !slices.Equal(files, all) || said != "" {
+		t.Errorf("a removal leaves %v and says %q", files, said)
+	}
+	files, said := left("purge")
+	if !slices.Equal(files, all) {
+		t.Errorf("a purge leaves %v", files)
+	}
+	for _, want := range []string{"/var/lib/exeunt", "/var/backups/exeunt", "/etc/exeunt/environment", "EXEUNT_PURGE=all"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("a purge does not name %s: %s", want, said)
+		}
+	}
+	if files, _ := left("purge", "EXEUNT_PURGE=all"); !slices.Equal(files, []string{"etc/other"}) {
+		t.Errorf("a purge of all leaves %v", files)
+	}
+}

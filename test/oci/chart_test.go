@@ -37,12 +37,19 @@ config: {event-ttl: 2h}
 serviceMonitor: {enabled: true, tokenSecret: exeunt-metrics}
 `
 
+// optional is what a chart has only if it is asked for, and Kubernetes itself has.
+const optional = `
+extraEnv: [{name: GOMEMLIMIT, value: 2GiB}]
+ingress: {enabled: true, className: nginx, host: exeunt.example.com, tlsSecret: exeunt-tls, annotations: {a.example/b: c}}
+networkPolicy: {enabled: true, from: [{namespaceSelector: {matchLabels: {team: shop}}}]}
+`
+
 const single = `image: {repository: registry.example/exeunt}`
 
 // TestChart: helm accepts the chart, and renders what the values ask for; values with which
 // the server would lose data or not start are refused.
 func TestChart(t *testing.T) {
-	for name, values := range map[string]string{"single": single, "replicated": replicated} {
+	for name, values := range map[string]string{"defaults": "", "single": single, "replicated": replicated, "all": replicated + optional + "prometheusRule: {enabled: true}"} {
 		for _, message := range lint.All(chartDir, parseValues(t, values), "shop", true).Messages {
 			if message.Severity > support.InfoSev {
 				t.Errorf("%s: lint: %v", name, message)
@@ -58,6 +65,16 @@ func TestChart(t *testing.T) {
 	all := renderChart(t, replicated)
 	if len(all) != 6 || all["PersistentVolumeClaim"] != nil {
 		t.Errorf("three replicas have %d objects", len(all))
+	}
+	if monitor := render(t, all["ServiceMonitor"]); !strings.Contains(monitor, `"jobLabel":"app.kubernetes.io/name"`) || all["Service"].GetLabels()["app.kubernetes.io/name"] != "exeunt" {
+		t.Errorf("the alerts are about another job: %s", monitor)
+	}
+	more := renderChart(t, replicated+optional+"prometheusRule: {enabled: true, labels: {release: prometheus}}")
+	if len(more) != 9 || more["NetworkPolicy"] == nil || more["Ingress"] == nil || !strings.Contains(render(t, more["Deployment"]), `{"name":"GOMEMLIMIT","value":"2GiB"}`) {
+		t.Errorf("with all that is optional there are %d objects", len(more))
+	}
+	if rules := render(t, more["PrometheusRule"]); !strings.Contains(rules, `"alert":"ExeuntDown"`) || !strings.Contains(rules, "{{ $labels.") {
+		t.Errorf("the rules are %s", rules)
 	}
 	text := render(t, all["Deployment"])
 	for _, want := range []string{
@@ -76,6 +93,7 @@ func TestChart(t *testing.T) {
 		single + "\ndatabase: {url: \"postgres://db/x\"}":                            "keys.existingSecret is required",
 		single + "\ndatabase: {url: \"postgres://db/x\"}\nkeys: {existingSecret: k}": "registry.storage must be s3://",
 		single + "\nserviceMonitor: {enabled: true}":                                 "serviceMonitor.tokenSecret is required",
+		single + "\ningress: {enabled: true}":                                        "ingress.host is required",
 		single + "\nregistry: {storage: /srv/blobs}":                                 "storage",
 	} {
 		if _, err := tryChart(parseValues(t, values)); err == nil || !strings.Contains(err.Error(), want) {
@@ -147,8 +165,9 @@ func applyChart(t *testing.T, s *harness.Server) {
 		"Deployment": {Group: "apps", Version: "v1", Resource: "deployments"}, "PodDisruptionBudget": {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
 		"Service": {Version: "v1", Resource: "services"}, "ConfigMap": {Version: "v1", Resource: "configmaps"}, "ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
 		"PersistentVolumeClaim": {Version: "v1", Resource: "persistentvolumeclaims"},
+		"Ingress":               {Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}, "NetworkPolicy": {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 	}
-	for _, values := range []string{single, strings.Replace(replicated, "enabled: true", "enabled: false", 1)} {
+	for _, values := range []string{single, single + optional, strings.Replace(replicated, "enabled: true", "enabled: false", 1)} {
 		for kind, o := range renderChart(t, values) {
 			_, err := client.Resource(resources[kind]).Namespace("default").Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict, DryRun: []string{metav1.DryRunAll}})
 			if err != nil {

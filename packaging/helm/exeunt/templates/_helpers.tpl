@@ -21,6 +21,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{/* Refuses values with which the server would lose data or not start. */}}
 {{- define "exeunt.check" -}}
+{{- $_ := required "image.repository is required: where you pushed the image of the release" .Values.image.repository }}
 {{- if and (gt (int .Values.replicas) 1) (not (include "exeunt.postgres" .)) }}{{ fail "replicas: more than one needs PostgreSQL: set database.url or database.existingSecret" }}{{ end }}
 {{- if and (include "exeunt.postgres" .) (not .Values.keys.existingSecret) }}{{ fail "keys.existingSecret is required with a database: exeunt keys create DIR makes its content" }}{{ end }}
 {{- if and (include "exeunt.postgres" .) .Values.registry.enabled (not (hasPrefix "s3://" .Values.registry.storage)) }}{{ fail "registry.storage must be s3://… with a database: the volume of a pod is empty after each restart; or set registry.enabled to false" }}{{ end }}
