@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,10 +71,28 @@ func parseConfirmBy(text string) (string, error) {
 	return text, nil
 }
 
+// ParseDuration is time.ParseDuration, and takes days in front: "7d", "1d12h".
+func ParseDuration(text string) (time.Duration, error) {
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	d := time.Duration(n) * 24 * time.Hour
+	if err != nil || rest == "" {
+		return d, err
+	}
+	more, err := time.ParseDuration(rest)
+	if more < 0 {
+		err = errors.New("a duration has one sign, in front")
+	}
+	return d + more, err
+}
+
 func parseWindow(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
+	d, err := ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, errors.New(`must be a duration such as "72h" or "90m"; "0s" keeps nothing`)
+		return 0, errors.New(`must be a duration such as "3d", "72h" or "90m"; "0s" keeps nothing`)
 	}
 	return d, nil
 }

@@ -58,6 +58,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), formerly("restore-backup", newBackupRestore()), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
+	eachCommand(root, readUnits)
 	return root
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"cmp"
 	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/server"
 )
 
@@ -190,7 +191,7 @@ func addLogLevel(cmd *cobra.Command, level *slog.Level) {
 func durations(flag string, texts map[string]string) (map[string]time.Duration, error) {
 	values := map[string]time.Duration{}
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		value, err := time.ParseDuration(texts[name])
+		value, err := lifecycle.ParseDuration(texts[name])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s=%q is not a duration: write 90m, or 36h", flag, name, texts[name])
 		}
@@ -310,6 +311,7 @@ func readConfig(ctx context.Context, given map[string]string) (c server.Config, 
 		return nil
 	})
 	serve.SetContext(ctx)
+	readUnits(serve)
 	for name, text := range given {
 		if err := serve.Flags().Set(name, text); err != nil {
 			return c, err
