@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,13 +55,20 @@ func newBackup() *cobra.Command {
 }
 
 // addPlaces adds the flags that say where the data of a server is. A command that does not use
-// the registry's bytes has no storage.
+// the registry's bytes has no storage. The environment of the server says it too (EXEUNT_DATABASE).
 func addPlaces(cmd *cobra.Command, data, database, storage *string) {
 	f := cmd.Flags()
 	f.StringVar(data, "data", "./data", "the server's data directory")
 	f.StringVar(database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
 	if storage != nil {
 		f.StringVar(storage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+	}
+	cmd.PersistentPreRun = func(*cobra.Command, []string) { // PreRunE is that of the output
+		for name, to := range map[string]*string{"data": data, "database": database, "registry-storage": storage} {
+			if value, set := os.LookupEnv(environmentName(name)); set && to != nil && !f.Changed(name) {
+				*to = value
+			}
+		}
 	}
 }
 
