@@ -42,21 +42,9 @@ func newReplica(t *testing.T, st *store.Store) *replica {
 	if err := r.directory.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	run(t, r.directory.Run)
-	run(t, (&policy.Aggregator{Directory: r.directory, Writer: r.writer, Logger: log}).Run)
+	storetest.Background(t, r.directory.Run)
+	storetest.Background(t, (&policy.Aggregator{Directory: r.directory, Writer: r.writer, Logger: log}).Run)
 	return r
-}
-
-func run(t *testing.T, task func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- task(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // replicas are two directories on one database: of two stores on PostgreSQL, of one on
@@ -262,7 +250,7 @@ func TestUnreadable(t *testing.T) {
 			return r
 		}
 		follows, late := open(), open()
-		run(t, follows.directory.Run)
+		storetest.Background(t, follows.directory.Run)
 		both := [2]*replica{follows, follows}
 		until(t, both, "two roles", func(r *replica) bool { return r.may("get", "pods") && r.may("get", "secrets") })
 		before := st.Revision()
@@ -293,7 +281,7 @@ func TestUnreadable(t *testing.T) {
 			}
 			storetest.Update(t, st, roleKey("two"), lifecycle.Rules{}, func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": time.Now().String()} })
 		}
-		run(t, late.directory.Run)
+		storetest.Background(t, late.directory.Run)
 		until(t, [2]*replica{late, late}, "what was compacted", gone)
 	})
 }

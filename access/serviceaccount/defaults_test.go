@@ -2,7 +2,6 @@ package serviceaccount_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -29,6 +28,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -71,7 +71,7 @@ func newCluster(t *testing.T, engine sqldb.Engine, before ...string) *cluster {
 			st = openStore(t, database)
 		}
 		writer := objects.Writer{Store: st, Kinds: c.writer.Kinds}
-		run(t, (&serviceaccount.Defaults{Writer: writer, CA: c.cas[i], Logger: slog.New(slog.NewTextHandler(&c.failed, nil)), Retry: time.Millisecond}).Run)
+		storetest.Background(t, (&serviceaccount.Defaults{Writer: writer, CA: c.cas[i], Logger: slog.New(slog.NewTextHandler(&c.failed, nil)), Retry: time.Millisecond}).Run)
 	}
 	return c
 }
@@ -89,20 +89,8 @@ func openStore(t *testing.T, database string) *store.Store {
 	if _, err := quota.New(db, st, kind.NewRegistry(builtin.Kinds()), slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	run(t, st.Run)
+	storetest.Background(t, st.Run)
 	return st
-}
-
-func run(t *testing.T, task func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- task(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 func newCA(t *testing.T) []byte {

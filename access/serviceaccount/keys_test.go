@@ -76,7 +76,7 @@ func TestKeys(t *testing.T) {
 
 		// A replica that runs follows the Secret.
 		following := open()
-		run(t, following.Run)
+		storetest.Background(t, following.Run)
 		token, err = following.Sign(map[string]any{})
 		if err != nil {
 			t.Fatal(err)

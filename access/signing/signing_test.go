@@ -222,15 +222,7 @@ func TestRun(t *testing.T) {
 		for i, row := range rows {
 			ask(row.name, row.subject, row.usages, row.seconds)
 			if i == 0 { // the others come while it runs
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan error, 1)
-				go func() { done <- s.Run(ctx) }()
-				t.Cleanup(func() {
-					cancel()
-					if err := <-done; err != nil {
-						t.Error(err)
-					}
-				})
+				storetest.Background(t, s.Run)
 			}
 		}
 		for _, row := range rows {

@@ -1,11 +1,9 @@
 package quota_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -44,28 +42,16 @@ func start(t *testing.T, db *sqldb.DB, changes ...func(*store.Options)) *world {
 	for _, change := range changes {
 		change(&options)
 	}
-	st, err := store.Open(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{T: t, db: db, store: st, kinds: kind.NewRegistry(builtin.Kinds())}
-	if w.ledger, err = quota.New(db, st, w.kinds, log); err != nil {
-		t.Fatal(err)
-	}
-	if w.gc, err = gc.New(db, st, w.kinds, gc.Options{Logger: log}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- st.Run(ctx) }()
-	w.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("run store: %v", err)
+	w := &world{T: t, db: db, kinds: kind.NewRegistry(builtin.Kinds())}
+	w.store, w.stop = storetest.Start(t, options, func(st *store.Store) {
+		var err error
+		if w.ledger, err = quota.New(db, st, w.kinds, log); err != nil {
+			t.Fatal(err)
 		}
-		_ = st.Close()
+		if w.gc, err = gc.New(db, st, w.kinds, gc.Options{Logger: log}); err != nil {
+			t.Fatal(err)
+		}
 	})
-	t.Cleanup(w.stop)
 	return w
 }
 

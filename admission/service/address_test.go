@@ -24,6 +24,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -43,20 +44,7 @@ func newWorld(t *testing.T, cidr string) *world {
 
 func newWorldIn(t *testing.T, db *sqldb.DB, cidr string) *world {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	st, err := store.Open(ctx, store.Options{DB: db, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- st.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		_ = st.Close()
-	})
+	ctx, st := t.Context(), storetest.Run(t, store.Options{DB: db})
 	w := &world{t: t, store: st, kinds: kind.NewRegistry(builtin.Kinds())}
 	w.addresses = &service.Addresses{Store: st, Kinds: w.kinds, Range: netip.MustParsePrefix(cidr), Log: slog.New(slog.DiscardHandler)}
 	ports, err := service.NodePortKind()

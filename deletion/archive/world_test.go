@@ -78,15 +78,7 @@ func (w *world) removed(t target) []*candidate {
 
 // work runs the archive's queue until the test ends.
 func (w *world) work(clientOf func(context.Context, user.Info) kind.Client) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.archive.Run(ctx, clientOf) }()
-	w.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.Error(err)
-		}
-	})
+	storetest.Background(w, func(ctx context.Context) error { return w.archive.Run(ctx, clientOf) })
 }
 
 func keyOf(name string) object.Key {

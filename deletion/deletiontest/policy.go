@@ -22,6 +22,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 // policed are the resources whose creates and deletes the policy of a world judges.
@@ -56,23 +57,10 @@ func (w *World) Policed() {
 		web.CloseClientConnections()
 		web.Close()
 	})
-	w.run(controller.Run)
-	w.run(chain.Run)
+	storetest.Background(w.T, controller.Run)
+	storetest.Background(w.T, chain.Run)
 	w.addPolicy(config)
 	w.Deny()
-}
-
-// run runs a part of the world until the test ends.
-func (w *World) run(part func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- part(ctx) }()
-	w.T.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			w.T.Error(err)
-		}
-	})
 }
 
 // policies is what Deny changes.

@@ -62,21 +62,7 @@ func newReplica(t *testing.T, st *store.Store) *replica {
 
 // run starts the controller.
 func (r *replica) run() *replica {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.controller.Run(ctx) }()
-	stopped := false
-	r.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("controller: %v", err)
-		}
-	}
-	r.t.Cleanup(r.stop)
+	r.stop = storetest.Background(r.t, r.controller.Run)
 	return r
 }
 

@@ -41,20 +41,32 @@ func Start(t testing.TB, o store.Options, prepare ...func(*store.Store)) (st *st
 	for _, p := range prepare {
 		p(st)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- st.Run(ctx) }()
+	end := Background(t, st.Run)
 	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("run store: %v", err)
-		}
+		end()
 		if err := st.Close(); err != nil {
 			t.Errorf("close store: %v", err)
 		}
 	})
 	t.Cleanup(stop)
 	return st, stop
+}
+
+// Background runs a task until the test ends or calls stop, whichever comes first. An error of
+// the task fails the test.
+func Background(t testing.TB, task func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- task(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // Object returns the request that creates an object, with a new uid and a fixed creation
