@@ -60,6 +60,8 @@ type Config struct {
 	ServiceAccounts *serviceaccount.Authority
 	// Tokens are further authenticators.
 	Tokens []authenticator.Token
+	// Authorizers decide, after what may do everything. Nil: RBAC.
+	Authorizers *Authorizers
 	// Authorities are those of client certificates, for Reauthenticate. Nil: there are none.
 	Authorities func() *x509.CertPool
 }
@@ -84,14 +86,16 @@ func NewControl(d *directory.Directory, c Config) *Control {
 	roles := func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		return d.Roles().Authorize(ctx, a)
 	}
+	if c.Authorizers == nil {
+		c.Authorizers, _ = OpenAuthorizers("") // reads no file
+	}
 	var err error
-	control.authz, err = authorizerunion.New(
-		authorizerunion.NamedAuthorizer{AuthorizerName: "privileged", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
-		authorizerunion.NamedAuthorizer{AuthorizerName: "broker", Authorizer: authorizer.AuthorizerFunc(brokerRights)},
-		authorizerunion.NamedAuthorizer{AuthorizerName: "rbac", Authorizer: authorizer.AuthorizerFunc(roles)},
-	)
+	control.authz, err = authorizerunion.New(append([]authorizerunion.NamedAuthorizer{
+		{AuthorizerName: "exeunt-privileged", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
+		{AuthorizerName: "exeunt-broker", Authorizer: authorizer.AuthorizerFunc(brokerRights)},
+	}, c.Authorizers.with(authorizer.AuthorizerFunc(roles))...)...)
 	if err != nil {
-		panic(err) // the names are constant and differ
+		panic(err) // the configuration was checked: its names differ
 	}
 	return control
 }

@@ -27,6 +27,10 @@ import (
 type TokenOptions struct {
 	File string // of hashed tokens; empty: none
 	OIDC OIDCOptions
+	// Config is the file of an AuthenticationConfiguration, instead of OIDC; empty: none.
+	Config string
+	// Own is the issuer of this server's own tokens: no other may have its name.
+	Own string
 }
 
 // OIDCOptions name an OpenID Connect provider whose ID tokens are accepted.
@@ -56,6 +60,16 @@ func OpenTokens(ctx context.Context, o TokenOptions, log *slog.Logger) (all []au
 		}
 		all = append(all, f)
 	}
+	if o.Config != "" {
+		if o.OIDC.Issuer != "" {
+			return nil, fmt.Errorf("--authentication-config: it takes the place of --oidc-issuer-url: use one of them")
+		}
+		issuers, err := configured(ctx, o.Config, o.Own)
+		if err != nil {
+			return nil, fmt.Errorf("--authentication-config %s: %w", o.Config, err)
+		}
+		return append(all, issuers...), nil
+	}
 	if o.OIDC.Issuer == "" {
 		return all, nil
 	}
@@ -77,17 +91,21 @@ func openOIDC(ctx context.Context, o OIDCOptions) (authenticator.Token, error) {
 	if o.GroupsClaim != "" {
 		mappings.Groups = apiserver.PrefixedClaimOrExpression{Claim: o.GroupsClaim, Prefix: prefixOf(o.GroupsPrefix)}
 	}
-	options := apioidc.Options{
-		JWTAuthenticator: apiserver.JWTAuthenticator{
-			Issuer: apiserver.Issuer{URL: o.Issuer, Audiences: []string{o.ClientID}}, ClaimMappings: mappings,
-		},
-		SupportedSigningAlgs: []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"},
-	}
-	var err error
-	if options.Client, err = o.client(); err != nil {
+	client, err := o.client()
+	if err != nil {
 		return nil, err
 	}
-	tokens, err := apioidc.New(ctx, options)
+	return newIssuer(ctx, apiserver.JWTAuthenticator{
+		Issuer: apiserver.Issuer{URL: o.Issuer, Audiences: []string{o.ClientID}}, ClaimMappings: mappings,
+	}, client)
+}
+
+// newIssuer returns the library's authenticator for the tokens of a provider.
+func newIssuer(ctx context.Context, jwt apiserver.JWTAuthenticator, client *http.Client) (authenticator.Token, error) {
+	tokens, err := apioidc.New(ctx, apioidc.Options{
+		JWTAuthenticator: jwt, Client: client,
+		SupportedSigningAlgs: []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"},
+	})
 	return outsiders{tokens}, err
 }
 
@@ -157,15 +175,27 @@ func NewBrowserSignIn(o OIDCOptions) (*BrowserSignIn, error) {
 
 // client returns a client that asks the provider, and reads a bounded part of its answers.
 func (o OIDCOptions) client() (*http.Client, error) {
+	if o.CAFile == "" {
+		return providerClient(nil)
+	}
+	pem, err := os.ReadFile(o.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	client, err := providerClient(pem)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.CAFile, err)
+	}
+	return client, nil
+}
+
+// providerClient trusts the given authorities, or without any those of the system.
+func providerClient(authorities []byte) (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, err
-		}
+	if len(authorities) > 0 {
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s has no certificate", o.CAFile)
+		if !pool.AppendCertsFromPEM(authorities) {
+			return nil, errors.New("no certificate in it")
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -71,7 +72,7 @@ func (c *Control) CheckWrite(ctx context.Context, w Write) error {
 	}
 	if now := w.Meta.GetOwnerReferences(); !sameOwners(now, owners) {
 		if w.OldMeta != nil {
-			if err := c.need(ctx, w.attributes("delete", ""), "cannot change ownerReferences of an object that you cannot delete"); err != nil {
+			if err := c.needOf(ctx, w, w.attributes("delete", ""), "cannot set an ownerRef on a resource you can't delete"); err != nil {
 				return err
 			}
 		}
@@ -118,6 +119,16 @@ func (c *Control) need(ctx context.Context, a authorizer.AttributesRecord, why s
 	return responsewriters.ForbiddenStatusError(a, why)
 }
 
+// needOf is need, with the text by which clients know the refusals of OwnerReferencesPermissionEnforcement.
+func (c *Control) needOf(ctx context.Context, w Write, a authorizer.AttributesRecord, text string) error {
+	err := c.need(ctx, a, "")
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	_, missing, _ := strings.Cut(err.Error(), " is forbidden: ")
+	return apierrors.NewForbidden(w.Resource.GroupResource(), w.Meta.GetName(), fmt.Errorf("%s: %s", text, missing))
+}
+
 func (c *Control) checkBlocking(ctx context.Context, w Write, refs []metav1.OwnerReference) error {
 	for _, ref := range refs {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
@@ -133,7 +144,7 @@ func (c *Control) checkBlocking(ctx context.Context, w Write, refs []metav1.Owne
 				a.Namespace = ""
 			}
 		}
-		if err := c.need(ctx, a, "cannot set blockOwnerDeletion in this case because you cannot change the owner's finalizers"); err != nil {
+		if err := c.needOf(ctx, w, a, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"); err != nil {
 			return err
 		}
 	}

@@ -219,9 +219,10 @@ func (a *API) refuseGuesses(wait time.Duration) http.Handler {
 }
 
 // impersonate lets a client act as another user, with the verb impersonate on that
-// user and on every group, uid and extra of it. The library decides.
+// user and on every group, uid and extra of it, or with constrained impersonation's verbs
+// for what it does then. The library decides.
 func (a *API) impersonate(next http.Handler) http.Handler {
-	acting := impersonation.WithImpersonation(next, a.access.Authorizer(), builtin.Codecs())
+	acting := impersonation.WithConstrainedImpersonation(next, a.access.Authorizer(), builtin.Codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		impersonates, unknown := access.Impersonates(req.Header)
 		switch {

@@ -15,7 +15,12 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/access"
+	"github.com/exeunt/exeunt/access/accesstest"
+	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/store"
@@ -383,8 +388,8 @@ func TestImpersonation(t *testing.T) {
 	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
 	w.configMap("kept", "")
 	for header, want := range map[string]string{
-		"Impersonate-User: nobody":                         `users "nobody" is forbidden: User "bob" cannot impersonate resource "users" in API group "" at the cluster scope`,
-		"Impersonate-User: system:serviceaccount:shop:web": `serviceaccounts "web" is forbidden: User "bob" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "shop"`,
+		"Impersonate-User: nobody":                         `forbidden: User "bob" cannot impersonate-on:user-info:`,
+		"Impersonate-User: system:serviceaccount:shop:web": `forbidden: User "bob" cannot impersonate-on:serviceaccount:`,
 		"Impersonate-Something-New: x":                     `the header Impersonate-Something-New is unknown or empty`,
 		"impersonate-user: ":                               `the header Impersonate-User is unknown or empty`,
 	} {
@@ -426,6 +431,39 @@ func TestImpersonation(t *testing.T) {
 	r := w.want(http.StatusForbidden, "GET", configMaps+"/kept", "", "Impersonate-User: jane")
 	if want := `configmaps "kept" is forbidden: User "jane" cannot get resource "configmaps" in API group "" in the namespace "shop"`; r.get("message") != want {
 		t.Errorf("denied with %q, want %q", r.get("message"), want)
+	}
+}
+
+// TestConstrainedImpersonation: with the verbs of constrained impersonation a client acts as
+// another user for what these verbs name, and for nothing else.
+func TestConstrainedImpersonation(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.configMap("a", "")
+	o := accesstest.Objects()
+	o.ClusterRoles["agents"] = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "agents"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"users"}, ResourceNames: []string{"jane"}, Verbs: []string{"impersonate:user-info"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"impersonate-on:user-info:get"}},
+	}}
+	for name, role := range map[string]string{"agent": "agents", "jane": "admin"} {
+		o.ClusterRoleBindings[name] = &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
+		}
+	}
+	w.api.access = access.NewControl(directory.Of(o), access.Config{})
+	w.api.handler = w.api.filters(http.HandlerFunc(w.api.route)) // with that access
+	for _, c := range []struct {
+		method, path, user string
+		code               int
+	}{
+		{"GET", configMaps + "/a", "jane", http.StatusOK},
+		{"GET", configMaps, "jane", http.StatusForbidden}, // no impersonate-on:user-info:list
+		{"DELETE", configMaps + "/a", "jane", http.StatusForbidden},
+		{"GET", configMaps + "/a", "bob", http.StatusForbidden},
+	} {
+		if r := w.as("agent", nil, c.method, c.path, "", "Impersonate-User: "+c.user); r.code != c.code {
+			t.Errorf("%s %s as %s: %d %s, want %d", c.method, c.path, c.user, r.code, r.body, c.code)
+		}
 	}
 }
 

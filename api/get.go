@@ -23,7 +23,7 @@ func (r *resource) Get(ctx context.Context, name string, options *metav1.GetOpti
 
 func (r *resource) get(ctx context.Context, name, version string) (object.Object, error) {
 	key := r.key(ctx, name)
-	minRevision, err := object.ParseResourceVersion(version)
+	minRevision, err := parseVersion(version)
 	if err != nil {
 		return object.Object{}, r.statusError(err, key)
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/internal/inflight"
@@ -124,9 +125,9 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 		}
 		return request, nil
 	}
-	revision, err := object.ParseResourceVersion(options.ResourceVersion)
+	revision, err := parseVersion(options.ResourceVersion)
 	if err != nil {
-		return request, r.statusError(err, object.Key{})
+		return request, apierrors.NewBadRequest("invalid resource version: " + err.Error())
 	}
 	// Without resourceVersionMatch, a limited list reads exactly the given version.
 	exact := options.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
@@ -135,6 +136,19 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 		request.Revision = revision
 	}
 	return request, nil
+}
+
+// parseVersion reads the resourceVersion of a read. Clients know its errors by kube-apiserver's text, which is a
+// 500 for get and watch.
+func parseVersion(version string) (int64, error) {
+	n, err := object.ParseResourceVersion(version)
+	if err == nil {
+		return n, nil
+	}
+	if _, number := strconv.ParseUint(version, 10, 64); number != nil {
+		err = number
+	}
+	return 0, &object.Error{Code: object.Versioned, Message: field.Invalid(field.NewPath("resourceVersion"), version, err.Error()).Error()}
 }
 
 // openListing opens the snapshot. It refuses a resourceVersion newer than the

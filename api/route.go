@@ -46,7 +46,7 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		a.limitInFlight(w, req, a.openapi.ServeHTTP)
 	case path == "/metrics":
 		a.metrics.ServeHTTP(w, req)
-	case (strings.HasPrefix(path, "/exeunt/") || path == SettingsPath) && a.extra != nil:
+	case (strings.HasPrefix(path, "/exeunt/") || path == SettingsPath || path == "/statusz" || path == "/flagz") && a.extra != nil:
 		a.serveExtra(w, req, a.extra)
 	case path == serviceaccount.DiscoveryPath, path == serviceaccount.JWKSPath:
 		a.serveIssuer(w, req)
@@ -112,7 +112,7 @@ func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 }
 
 func (a *API) servePaths(w http.ResponseWriter) {
-	paths := []string{"/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
+	paths := []string{"/api", "/api/v1", "/apis", "/flagz", "/metrics", "/openapi/v2", "/openapi/v3", "/statusz", "/version"}
 	for _, probe := range probes {
 		paths = append(paths, probe)
 		for _, check := range a.checksOf(probe[1:]) {

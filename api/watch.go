@@ -62,7 +62,7 @@ func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, erro
 	if r.api.closing.Err() != nil {
 		return plan, unavailable("the server is shutting down; please try again")
 	}
-	version, err := object.ParseResourceVersion(options.ResourceVersion)
+	version, err := parseVersion(options.ResourceVersion)
 	if err != nil {
 		return plan, r.statusError(err, object.Key{})
 	}

@@ -45,4 +45,19 @@ func TestAnswersLikeKubernetes(t *testing.T) {
 			t.Errorf("%s answered %q", path, r.body)
 		}
 	}
+	const number = `resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`
+	for path, want := range map[string]string{
+		configMaps + "/a?resourceVersion=x": number, configMaps + "?watch=1&resourceVersion=x": number,
+		configMaps + "?resourceVersion=x": "invalid resource version: " + number,
+	} {
+		code := 500
+		if strings.HasPrefix(want, "invalid") {
+			code = 400
+		}
+		for _, pretty := range []string{"", "&pretty=true"} {
+			if r := w.want(code, "GET", path+pretty, ""); r.get("message") != want {
+				t.Errorf("%s answered %s", path, r.body)
+			}
+		}
+	}
 }

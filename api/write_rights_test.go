@@ -39,8 +39,8 @@ func TestContentNeedsRights(t *testing.T) {
 	const finalizer = `{"metadata":{"finalizers":["example.com/x"]}}`
 	confirm := `{"metadata":{"annotations":{"` + lifecycle.ConfirmCascade + `":"3"}}}`
 	deny := map[string]string{
-		"delete":          `User "updater" cannot delete resource "configmaps" in API group "" in the namespace "shop": cannot change ownerReferences`,
-		"block":           `cannot update resource "configmaps/finalizers" in API group "" in the namespace "shop": cannot set blockOwnerDeletion`,
+		"delete":          `is forbidden: cannot set an ownerRef on a resource you can't delete: User "updater" cannot delete resource "configmaps" in API group "" in the namespace "shop"`,
+		"block":           `is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: User`,
 		"finalizers":      `cannot update resource "configmaps/finalizers" in API group "" in the namespace "shop": cannot change finalizers`,
 		"confirm-cascade": `cannot confirm-cascade resource "configmaps" in API group "" in the namespace "shop"`,
 	}

@@ -207,7 +207,7 @@ const (
 	TooLarge                        // the object is too large
 	TooLargeVersion                 // the requested version is in the future
 	Terminating                     // the namespace is being deleted (a Forbidden with that cause)
-	Versioned                       // a new object has a resourceVersion; Kubernetes answers 500
+	Versioned                       // a resourceVersion for which Kubernetes answers 500: of a new object, or one of a read that is no number
 )
 
 // Error is a refusal with a message for the client.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/access"
@@ -34,13 +35,31 @@ func (s *server) addAccess(ctx context.Context) error {
 	log, writer := s.config.Logger, s.writer("access")
 	s.directory = directory.New(s.store, log)
 	s.tokenKeys = serviceaccount.NewKeys(writer, log, time.Now)
+	if file := s.config.ServiceAccountKeys.Signing; file != "" {
+		if err := s.tokenKeys.Use(file, s.config.ServiceAccountKeys.Verifying); err != nil {
+			return fmt.Errorf("--service-account-signing-key-file and --service-account-key-file: %w", err)
+		}
+	}
+	s.config.Tokens.Own = s.config.ServiceAccountIssuer
 	further, err := access.OpenTokens(ctx, s.config.Tokens, log)
 	if err != nil {
 		return err
 	}
-	s.access = access.NewControl(s.directory, access.Config{Tokens: further, Authorities: s.identity.ClientAuthorities, ServiceAccounts: &serviceaccount.Authority{
+	authorizers, err := access.OpenAuthorizers(s.config.AuthorizationConfig)
+	if err != nil {
+		return err
+	}
+	accounts := &serviceaccount.Authority{
 		Keys: s.tokenKeys, Issuer: s.config.ServiceAccountIssuer, Account: s.directory.Account, Now: time.Now, UID: s.uid,
-	}})
+		Secret: func(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+			stored, err := writer.Get(ctx, corev1.SchemeGroupVersion.WithResource("secrets"), namespace, name)
+			secret, _ := stored.(*corev1.Secret)
+			return secret, err
+		},
+	}
+	s.access = access.NewControl(s.directory, access.Config{
+		Tokens: further, Authorizers: authorizers, Authorities: s.identity.ClientAuthorities, ServiceAccounts: accounts,
+	})
 	s.sessions = console.NewSessions(s.db, s.access.Reauthenticate, log)
 	if oidc := s.config.Tokens.OIDC; oidc.Issuer != "" {
 		if s.browsers, err = access.NewBrowserSignIn(oidc); err != nil {

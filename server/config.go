@@ -91,6 +91,14 @@ type Config struct {
 	// NoCollector turns the garbage collector of this server off. Garbage waits in the
 	// queue until a server runs with a collector.
 	NoCollector bool
+	// ServiceAccountKeys are files with the keys of service account tokens, as kube-apiserver has
+	// them. Without Signing the server makes keys, and keeps them in a Secret.
+	ServiceAccountKeys struct {
+		Signing   string
+		Verifying []string
+	}
+	// AuthorizationConfig is the file of an AuthorizationConfiguration. Empty: RBAC.
+	AuthorizationConfig string
 	// NoControllers leaves off what kube-controller-manager does in a cluster, and what
 	// Kubernetes does not have: the tasks of controllerTasks, and the default
 	// ServiceAccounts. With it NoCollector is true.
@@ -272,6 +280,15 @@ func (s *server) apply(c Config) {
 			p.reload(c)
 		}
 	}
+}
+
+// GetFlagz returns the settings in force, for /flagz.
+func (r *reloader) GetFlagz() map[string]string {
+	flags := map[string]string{}
+	for _, s := range *r.settings.Load() {
+		flags[s.Name] = s.Value
+	}
+	return flags
 }
 
 // run reloads until ctx ends. One goroutine does it, so reloads never overlap. A signal

@@ -56,7 +56,7 @@ type part struct {
 // controllerTasks are those that Config.NoControllers leaves off.
 var controllerTasks = []string{
 	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "expiry", "mesh",
-	"broker", "broker-events", "broker-follow", "blueprints",
+	"broker", "broker-events", "broker-follow", "blueprints", "account-secrets", "finished-jobs",
 }
 
 // assemble builds the parts. A part uses those above it. The store does not run yet: what reads or writes
@@ -64,7 +64,7 @@ var controllerTasks = []string{
 func (s *server) assemble(ctx context.Context) error {
 	for _, add := range []func(context.Context) error{
 		s.addDatabase, s.addIdentity, s.addKinds, s.addNamespaces, s.addAccess, s.addAudit, s.addAdmission, s.addDefinitions,
-		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addExpiry, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addSettings,
+		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addExpiry, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addControllers, s.addSettings,
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -318,6 +318,7 @@ func (s *server) addSettings(context.Context) error {
 	state := &stateMetrics{
 		version: s.config.Version, data: s.config.Data, db: s.db, backups: s.backups, identity: s.identity, paused: s.collector.Paused, log: s.config.Logger,
 	}
+	s.addZPages()
 	s.add(part{
 		name: "settings", meters: []prometheus.Collector{state, task.Restarts},
 		handlers: map[string]http.Handler{"GET " + api.SettingsPath: s.reloads, "GET " + StatusPath: http.HandlerFunc(s.serveStatus)},

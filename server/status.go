@@ -10,6 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/statusz"
+	"k8s.io/component-base/compatibility"
+
+	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -177,4 +182,11 @@ func noteStop(ctx, storeCtx context.Context, log *slog.Logger) {
 	default:
 		log.Error("shutting down: a part failed")
 	}
+}
+
+// addZPages serves Kubernetes' /statusz and /flagz, with the settings in force as flags.
+func (s *server) addZPages() {
+	release := compatibility.NewEffectiveVersionFromString("1."+api.KubernetesMinor, "", "")
+	statusz.Install(s.extra, "exeunt", statusz.NewRegistry(release, statusz.WithListedPaths([]string{"/healthz", "/livez", "/metrics", "/readyz", "/version"})))
+	flagz.Install(s.extra, "exeunt", s.reloads)
 }

@@ -4,12 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/api"
 )
 
 // TestStatus: each part tells its own, the right to get the status is enough, and a user without it
@@ -65,4 +70,16 @@ func TestStatusOfABrokenPart(t *testing.T) {
 	if want := "the database does not answer, so nothing else is known: down"; !slices.Equal(got.Problems, []string{want}) || got.Replicas != nil {
 		t.Errorf("without a database the status is %+v", got)
 	}
+}
+
+// TestZPages: /statusz names the release, and /flagz the settings in force, with secrets masked.
+func TestZPages(t *testing.T) {
+	r := start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Settings: []Setting{{Name: "listen", Value: "here"}, {Name: "database", Value: "***", Raw: "secret"}}})
+	for path, want := range map[string]string{"/statusz": `Binary version\W+1\.` + api.KubernetesMinor, "/flagz": `listen\W+here`} { // the library picks a delimiter at random
+		text, err := r.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "text/plain").DoRaw(t.Context())
+		if err != nil || !regexp.MustCompile(want).Match(text) || strings.Contains(string(text), "secret") {
+			t.Errorf("%s: %v: %s", path, err, text)
+		}
+	}
+	r.stop()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,8 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 
-	"encoding/json"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/apiservice"
@@ -39,8 +41,8 @@ const wellKnownEvery = 10 * time.Second
 
 // wellKnown keeps the objects by which programs find this server and verify its clients:
 // the Service default/kubernetes with its endpoints, and the ConfigMap
-// kube-system/extension-apiserver-authentication; and the two PriorityClasses that every
-// cluster has. Every replica runs it.
+// kube-system/extension-apiserver-authentication; and the PriorityClasses and objects of
+// priority and fairness that every cluster has. Every replica runs it.
 type wellKnown struct {
 	*server
 	writer  objects.Writer
@@ -138,7 +140,19 @@ func (w *wellKnown) ensure(ctx context.Context) error {
 		}, func(have, want *corev1.ConfigMap) { have.Data = want.Data }),
 		w.keepClass(ctx, "system-node-critical", 2000001000, "Used for system critical pods that must not be moved from their current node."),
 		w.keepClass(ctx, "system-cluster-critical", 2000000000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
+		w.keepFairness(ctx),
 	)
+}
+
+// keepFairness creates the mandatory objects of priority and fairness, which clients may look for.
+func (w *wellKnown) keepFairness(ctx context.Context) (err error) {
+	for _, level := range bootstrap.MandatoryPriorityLevelConfigurations {
+		err = errors.Join(err, keep(ctx, w.writer, flowcontrolv1.SchemeGroupVersion.WithResource("prioritylevelconfigurations"), level.DeepCopy(), nil))
+	}
+	for _, schema := range bootstrap.MandatoryFlowSchemas {
+		err = errors.Join(err, keep(ctx, w.writer, flowcontrolv1.SchemeGroupVersion.WithResource("flowschemas"), schema.DeepCopy(), nil))
+	}
+	return err
 }
 
 // addressesOf lists the addresses of a slice.

@@ -45,6 +45,12 @@ func TestWellKnownObjects(t *testing.T) {
 	if err != nil || ip.Spec.ParentRef.Name != "web" {
 		t.Errorf("its IPAddress is %+v, %v", ip, err)
 	}
+	if level, err := r.client.FlowcontrolV1().PriorityLevelConfigurations().Get(ctx, "exempt", metav1.GetOptions{}); err != nil || level.Spec.Exempt == nil {
+		t.Errorf("the priority level exempt is %+v, %v", level, err)
+	}
+	if schema, err := r.client.FlowcontrolV1().FlowSchemas().Get(ctx, "catch-all", metav1.GetOptions{}); err != nil || schema.Spec.PriorityLevelConfiguration.Name != "catch-all" {
+		t.Errorf("the FlowSchema catch-all is %+v, %v", schema, err)
+	}
 	checkAPIServices(t, r.client.Discovery().RESTClient())
 	if err := core.Services("default").Delete(ctx, "kubernetes", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -2,9 +2,11 @@ package serviceaccount
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/base64"
@@ -21,6 +23,7 @@ import (
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
@@ -50,12 +53,15 @@ type Keys struct {
 	log    *slog.Logger
 	now    func() time.Time
 	set    atomic.Pointer[[]key] // the newest last
+	given  bool                  // by Use: there is no Secret, and no rotation
 }
 
 type key struct {
-	id      string
-	made    time.Time
-	private *ecdsa.PrivateKey
+	id        string
+	made      time.Time
+	algorithm jose.SignatureAlgorithm
+	public    crypto.PublicKey
+	private   any // nil: it only verifies
 }
 
 // NewKeys returns no keys before Load.
@@ -65,10 +71,62 @@ func NewKeys(w objects.Writer, log *slog.Logger, now func() time.Time) *Keys {
 	return k
 }
 
+// Use takes the keys from files instead of the Secret, as kube-apiserver does: the private key
+// of signing signs, and its public key and those of the others verify.
+func (k *Keys) Use(signing string, others []string) error {
+	private, err := keyutil.PrivateKeyFromFile(signing)
+	if err != nil {
+		return err
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("%s: %T is no key that signs", signing, private)
+	}
+	publics := []any{signer.Public()}
+	for _, file := range others {
+		more, err := keyutil.PublicKeysFromFile(file)
+		if err != nil {
+			return err
+		}
+		publics = append(publics, more...)
+	}
+	keys := make([]key, len(publics))
+	for i, public := range publics {
+		if keys[i], err = newKeyOf(public); err != nil {
+			return err
+		}
+	}
+	keys[0].private = private
+	k.given = true
+	k.set.Store(&keys)
+	return nil
+}
+
+// newKeyOf names a public key as Kubernetes does.
+func newKeyOf(public crypto.PublicKey) (key, error) {
+	k := key{public: public}
+	switch public := public.(type) {
+	case *rsa.PublicKey:
+		k.algorithm = jose.RS256
+	case *ecdsa.PublicKey:
+		k.algorithm = map[int]jose.SignatureAlgorithm{256: jose.ES256, 384: jose.ES384, 521: jose.ES512}[public.Params().BitSize]
+	}
+	if k.algorithm == "" {
+		return key{}, fmt.Errorf("a key of type %T cannot be used for tokens: use RSA, or ECDSA with P-256, P-384 or P-521", public)
+	}
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return key{}, err
+	}
+	sum := sha256.Sum256(der)
+	k.id = base64.RawURLEncoding.EncodeToString(sum[:])
+	return k, nil
+}
+
 // Load reads the Secret, and adds a key if the newest is old or there is none. Replicas that do it at
 // once: one write wins, the others read what it wrote.
 func (k *Keys) Load(ctx context.Context) error {
-	for {
+	for !k.given {
 		err := k.refreshOnce(ctx)
 		if object.Is(err, object.Conflict) || object.Is(err, object.AlreadyExists) {
 			continue
@@ -78,6 +136,7 @@ func (k *Keys) Load(ctx context.Context) error {
 		}
 		return nil
 	}
+	return nil
 }
 
 func (k *Keys) refreshOnce(ctx context.Context) error {
@@ -129,6 +188,10 @@ func (k *Keys) refreshOnce(ctx context.Context) error {
 
 // Run follows the Secret and rotates until the context ends.
 func (k *Keys) Run(ctx context.Context) error {
+	if k.given {
+		<-ctx.Done()
+		return nil
+	}
 	return k.writer.Store.Keep(ctx, k.log, "keys of service account tokens could not be read", func(from int64) error {
 		if err := k.Load(ctx); err != nil {
 			return err
@@ -155,7 +218,7 @@ var errRotate = fmt.Errorf("time to look at the keys")
 func (k *Keys) signing() key {
 	all := *k.set.Load()
 	for i := len(all) - 1; i > 0; i-- {
-		if k.now().Sub(all[i].made) >= settle {
+		if all[i].private != nil && k.now().Sub(all[i].made) >= settle {
 			return all[i]
 		}
 	}
@@ -192,8 +255,8 @@ func madeAt(name string) (time.Time, error) {
 
 func parseKeys(data map[string][]byte) (keys []key, err error) {
 	for name, value := range data {
-		k := key{}
-		if k.made, err = madeAt(name); err != nil {
+		made, err := madeAt(name)
+		if err != nil {
 			return nil, fmt.Errorf("secret %s: %q is not a time", secretName, name)
 		}
 		block, _ := pem.Decode(value)
@@ -205,12 +268,11 @@ func parseKeys(data map[string][]byte) (keys []key, err error) {
 		if err != nil || !ok {
 			return nil, fmt.Errorf("secret %s: %s is not an ECDSA key", secretName, name)
 		}
-		public, err := x509.MarshalPKIXPublicKey(&private.PublicKey)
+		k, err := newKeyOf(&private.PublicKey)
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(public)
-		k.id, k.private = base64.RawURLEncoding.EncodeToString(sum[:]), private
+		k.made, k.private = made, private
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b key) int { return a.made.Compare(b.made) })
@@ -220,7 +282,7 @@ func parseKeys(data map[string][]byte) (keys []key, err error) {
 // Sign returns a JWT of all these claims, signed by the key that signs now.
 func (k *Keys) Sign(claims ...any) (string, error) {
 	by := k.signing()
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: by.private, KeyID: by.id}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: by.algorithm, Key: jose.JSONWebKey{Key: by.private, KeyID: by.id}}, nil)
 	if err != nil {
 		return "", fmt.Errorf("sign a token: %w", err)
 	}
@@ -235,11 +297,11 @@ func (k *Keys) Sign(claims ...any) (string, error) {
 // that key. It checks the signature and nothing else. False: not such a token.
 func (k *Keys) Verify(token string, claims ...any) (id string, ok bool) {
 	parsed, err := jwt.ParseSigned(token)
-	if err != nil || len(parsed.Headers) != 1 || parsed.Headers[0].Algorithm != string(jose.ES256) {
+	if err != nil || len(parsed.Headers) != 1 {
 		return "", false
 	}
 	by, ok := k.find(parsed.Headers[0].KeyID)
-	if !ok || parsed.Claims(&by.private.PublicKey, claims...) != nil {
+	if !ok || parsed.Headers[0].Algorithm != string(by.algorithm) || parsed.Claims(by.public, claims...) != nil {
 		return "", false
 	}
 	return by.id, true

@@ -1,7 +1,16 @@
 package serviceaccount_test
 
 import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -109,5 +118,76 @@ func TestDamagedKeys(t *testing.T) {
 		if err := serviceaccount.NewKeys(w, slog.New(slog.DiscardHandler), time.Now).Load(t.Context()); err == nil || st.Revision() != before {
 			t.Errorf("%q: %v", value, err)
 		}
+	}
+}
+
+// TestGivenKeys: keys of files sign and verify, of each type that kube-apiserver takes. Others verify only.
+func TestGivenKeys(t *testing.T) {
+	t.Parallel()
+	write := func(key any) (private, public string) {
+		t.Helper()
+		signer, ok := key.(crypto.Signer)
+		if !ok {
+			t.Fatalf("%T", key)
+		}
+		der, err := x509.MarshalPKCS8PrivateKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open, err := x509.MarshalPKIXPublicKey(signer.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		private, public = filepath.Join(dir, "key"), filepath.Join(dir, "pub")
+		for path, block := range map[string]*pem.Block{private: {Type: "PRIVATE KEY", Bytes: der}, public: {Type: "PUBLIC KEY", Bytes: open}} {
+			if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return private, public
+	}
+	small, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	curve, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	curveKey, curvePublic := write(curve)
+	smallKey, smallPublic := write(small)
+	load := func(signing string, others ...string) *serviceaccount.Keys {
+		t.Helper()
+		k := serviceaccount.NewKeys(objects.Writer{}, slog.New(slog.DiscardHandler), time.Now)
+		if err := k.Use(signing, others); err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Load(t.Context()); err != nil { // reads no Secret
+			t.Fatal(err)
+		}
+		return k
+	}
+	one, other, both := load(smallKey), load(curveKey), load(smallKey, curvePublic, smallPublic)
+	for name, by := range map[string]*serviceaccount.Keys{"RSA": one, "ECDSA": other} {
+		token, err := by.Sign(map[string]any{"a": "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for who, c := range map[string]struct {
+			keys *serviceaccount.Keys
+			want bool
+		}{"itself": {by, true}, "both": {both, true}, "RSA": {one, by == one}, "ECDSA": {other, by == other}} {
+			if _, ok := c.keys.Verify(token); ok != c.want {
+				t.Errorf("a token of %s, by the keys of %s: %v", name, who, ok)
+			}
+		}
+	}
+	token, err := both.Sign(map[string]any{"a": "b"})
+	if _, ok := one.Verify(token); err != nil || !ok {
+		t.Errorf("the first key does not sign: %v", err)
+	}
+	if err := serviceaccount.NewKeys(objects.Writer{}, slog.New(slog.DiscardHandler), time.Now).Use(smallPublic, nil); err == nil {
+		t.Error("a public key signs")
 	}
 }

@@ -9,6 +9,7 @@ package serviceaccount
 
 import (
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -18,9 +19,11 @@ import (
 	"github.com/google/uuid"
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	apiserver "k8s.io/apiserver/pkg/authentication/serviceaccount"
+	library "k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/exeunt/exeunt/object"
 )
@@ -41,7 +44,9 @@ type Authority struct {
 	Account func(namespace, name string) types.UID
 	// UID returns the uid of an object, or "".
 	UID func(ctx context.Context, key object.Key) (types.UID, error)
-	Now func() time.Time
+	// Secret returns a Secret, for tokens of Secrets. Error: NotFound. Nil: their tokens are not known.
+	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	Now    func() time.Time
 }
 
 // Bound is the object that a token dies with.
@@ -105,7 +110,10 @@ var (
 func (a *Authority) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	var public jwt.Claims
 	var own private
-	if _, ok := a.Keys.Verify(token, &public, &own); !ok || public.Issuer != a.Issuer {
+	var old legacy
+	if _, ok := a.Keys.Verify(token, &public, &own, &old); ok && public.Issuer == library.LegacyIssuer && a.Secret != nil {
+		return a.authenticateSecret(ctx, token, old)
+	} else if !ok || public.Issuer != a.Issuer {
 		return nil, false, nil
 	}
 	if now := a.Now(); public.Expiry == nil || now.After(public.Expiry.Time()) || public.NotBefore != nil && now.Before(public.NotBefore.Time().Add(-10*time.Second)) {
@@ -133,6 +141,42 @@ func (a *Authority) AuthenticateToken(ctx context.Context, token string) (*authe
 		info.NodeName, info.NodeUID = c.Node.Name, string(c.Node.UID)
 	}
 	return &authenticator.Response{User: info.UserInfo(), Audiences: common}, true, nil
+}
+
+// legacy are the claims of a token in a Secret.
+type legacy struct {
+	Namespace string    `json:"kubernetes.io/serviceaccount/namespace"`
+	Name      string    `json:"kubernetes.io/serviceaccount/service-account.name"`
+	UID       types.UID `json:"kubernetes.io/serviceaccount/service-account.uid"`
+	Secret    string    `json:"kubernetes.io/serviceaccount/secret.name"`
+}
+
+// GenerateToken signs the token of a Secret. It has no expiry: it dies with its Secret and its ServiceAccount.
+func (a *Authority) GenerateToken(_ context.Context, public *jwt.Claims, private any) (string, error) {
+	public.Issuer = library.LegacyIssuer
+	return a.Keys.Sign(private, public)
+}
+
+// authenticateSecret verifies the token of a Secret, whose signature is good: the Secret has it, for a ServiceAccount that exists.
+func (a *Authority) authenticateSecret(ctx context.Context, token string, c legacy) (*authenticator.Response, bool, error) {
+	audiences, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		audiences = authenticator.Audiences{a.Issuer}
+	}
+	if audiences = audiences.Intersect(authenticator.Audiences{a.Issuer}); len(audiences) == 0 {
+		return nil, false, errAudience
+	}
+	if err := a.alive(ctx, claims{Namespace: c.Namespace, ServiceAccount: ref{c.Name, c.UID}}); err != nil {
+		return nil, false, err
+	}
+	secret, err := a.Secret(ctx, c.Namespace, c.Secret)
+	if err != nil && !object.Is(err, object.NotFound) {
+		return nil, false, err
+	}
+	if secret == nil || secret.DeletionTimestamp != nil || subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 0 {
+		return nil, false, errRevoked
+	}
+	return &authenticator.Response{User: apiserver.UserInfo(c.Namespace, c.Name, string(c.UID)), Audiences: audiences}, true, nil
 }
 
 // Expires reads the expiry of a signed token that was verified before. Zero: it has none, or is not such a token.
@@ -177,9 +221,18 @@ func (a *Authority) alive(ctx context.Context, c claims) error {
 func (a *Authority) JWKS() jose.JSONWebKeySet {
 	var set jose.JSONWebKeySet
 	for _, k := range *a.Keys.set.Load() {
-		set.Keys = append(set.Keys, jose.JSONWebKey{Key: &k.private.PublicKey, KeyID: k.id, Algorithm: string(jose.ES256), Use: "sig"})
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.public, KeyID: k.id, Algorithm: string(k.algorithm), Use: "sig"})
 	}
 	return set
+}
+
+// algorithms are those of the keys.
+func (a *Authority) algorithms() (all []string) {
+	for _, k := range *a.Keys.set.Load() {
+		all = append(all, string(k.algorithm))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // The paths of the OpenID discovery.
@@ -204,7 +257,7 @@ func (a *Authority) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		answer = map[string]any{
 			"issuer": a.Issuer, "jwks_uri": "https://" + req.Host + JWKSPath,
 			"response_types_supported": []string{"id_token"}, "subject_types_supported": []string{"public"},
-			"id_token_signing_alg_values_supported": []string{string(jose.ES256)},
+			"id_token_signing_alg_values_supported": a.algorithms(),
 		}
 	}
 	data, err := json.Marshal(answer)

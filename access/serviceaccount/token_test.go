@@ -178,7 +178,7 @@ func TestRefusedTokens(t *testing.T) {
 		}},
 		"the public key as a secret": {token: func(t *testing.T, w *world) string {
 			k := w.Keys.signing()
-			public, _ := x509.MarshalPKIXPublicKey(&k.private.PublicKey)
+			public, _ := x509.MarshalPKIXPublicKey(k.public)
 			return forged(t, w, jose.HS256, public, k.id)
 		}},
 		"another key with our id": {token: func(t *testing.T, w *world) string {

@@ -92,9 +92,9 @@ suites find it in bin/k8s without a variable.`,
 // sharedFlags are the flags of kube-apiserver that "exeunt serve" has too, with the same
 // meaning.
 var sharedFlags = []string{
-	"audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize", "audit-log-path", "audit-policy-file", "client-ca-file",
+	"authentication-config", "authorization-config", "audit-log-maxage", "audit-log-maxbackup", "audit-log-maxsize", "audit-log-path", "audit-policy-file", "client-ca-file",
 	"encryption-provider-config", "event-ttl", "max-requests-inflight", "oidc-ca-file", "oidc-client-id", "oidc-groups-claim", "oidc-groups-prefix",
-	"oidc-issuer-url", "oidc-username-claim", "oidc-username-prefix", "service-account-issuer", "service-cluster-ip-range",
+	"oidc-issuer-url", "oidc-username-claim", "oidc-username-prefix", "service-account-issuer", "service-account-key-file", "service-account-signing-key-file", "service-cluster-ip-range",
 	"tls-cert-file", "tls-private-key-file",
 }
 

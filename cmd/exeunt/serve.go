@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"cmp"
-	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/server"
 )
@@ -157,7 +156,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.Int64Var(&c.DiskReserve, "disk-reserve-bytes", 64<<20, "space that is kept for deletions on the disk of a SQLite database, at most a sixteenth of it: when it is needed, what grows is refused; 0: none")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
-	addTokenFlags(f, &c.Tokens)
+	addTokenFlags(f, &c)
 	f.StringVar(&c.ServiceAccountIssuer, "service-account-issuer", "https://kubernetes.default.svc", "issuer of service account tokens and their default audience, a `URL` that is the same on all replicas")
 	f.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys that seal Secrets in the database, an EncryptionConfiguration as for kube-apiserver (default encryption.yaml in the data directory, created at the first start)")
 	f.StringVar(&c.GiveUpKey, "encryption-give-up-key", "", "`NAME` of a key that is lost for good: everything that is sealed with it loses its content, and keeps its name; for the first start without the key, with all other replicas stopped")
@@ -228,7 +227,12 @@ func addAuditFlags(cmd *cobra.Command, c *server.Config) {
 }
 
 // addTokenFlags adds the flags of further sources of tokens, with kube-apiserver's names.
-func addTokenFlags(f *pflag.FlagSet, o *access.TokenOptions) {
+func addTokenFlags(f *pflag.FlagSet, c *server.Config) {
+	o := &c.Tokens
+	f.StringVar(&c.ServiceAccountKeys.Signing, "service-account-signing-key-file", "", "`FILE` with the private key that signs service account tokens, the same on all replicas (default: keys that the server makes and rotates)")
+	f.StringSliceVar(&c.ServiceAccountKeys.Verifying, "service-account-key-file", nil, "further `FILE` with keys or certificates that verify service account tokens, repeatable; for --service-account-signing-key-file")
+	f.StringVar(&o.Config, "authentication-config", "", "`FILE` with an AuthenticationConfiguration as for kube-apiserver: OpenID Connect issuers, with claims in CEL, instead of the --oidc flags")
+	f.StringVar(&c.AuthorizationConfig, "authorization-config", "", "`FILE` with an AuthorizationConfiguration as for kube-apiserver: RBAC, and webhooks before and after it (default: RBAC)")
 	f.StringVar(&o.File, "token-auth-file", "", "`FILE` of hashed bearer tokens, read again when it changes: lines of sha256:HEX,USER,UID,\"GROUP,GROUP\"")
 	f.StringVar(&o.OIDC.Issuer, "oidc-issuer-url", "", "`URL` of an OpenID Connect provider whose ID tokens are accepted")
 	f.StringVar(&o.OIDC.ClientID, "oidc-client-id", "", "client ID that the provider's tokens must be for")

