@@ -216,7 +216,7 @@ func TestGetVersions(t *testing.T) {
 	for _, test := range []struct {
 		version string
 		code    int
-	}{{"", 200}, {"0", 200}, {old, 200}, {current, 200}, {"1000000", 504}, {"abc", 400}, {"-1", 400}} {
+	}{{"", 200}, {"0", 200}, {old, 200}, {current, 200}, {"1000000", 504}, {"abc", 500}, {"-1", 500}} {
 		for _, path := range paths {
 			r := w.send("GET", configMaps+"/a?resourceVersion="+test.version+path, "")
 			if r.code != test.code {

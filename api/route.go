@@ -112,7 +112,10 @@ func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 }
 
 func (a *API) servePaths(w http.ResponseWriter) {
-	paths := []string{"/api", "/api/v1", "/apis", "/flagz", "/metrics", "/openapi/v2", "/openapi/v3", "/statusz", "/version"}
+	paths := []string{"/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
+	if a.extra != nil {
+		paths = append(paths, "/flagz", "/statusz")
+	}
 	for _, probe := range probes {
 		paths = append(paths, probe)
 		for _, check := range a.checksOf(probe[1:]) {

@@ -111,8 +111,14 @@ servers of a suite had together (PSS).
 			continue
 		}
 		results, err := s.run(ctx, o, servers)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil { // the others run nevertheless
+			fmt.Fprintf(os.Stderr, "suites: %s: %v\n", s.name, err)
+			line, _, _ := strings.Cut(err.Error(), "\n")
+			differences = append(differences, fmt.Sprintf("- %s did not run: %s", s.name, line))
+			continue
 		}
 		for i, r := range results {
 			name := fmt.Sprintf("%s %s", s.name, s.version)
@@ -137,8 +143,11 @@ servers of a suite had together (PSS).
 func compare(s *suite, servers []target, results []result) (lines []string) {
 	for i, r := range results {
 		for _, name := range r.failed {
-			if len(results) == 1 || !slices.Contains(results[1-i].failed, name) {
-				lines = append(lines, fmt.Sprintf("- %s, on %s only: %s", s.name, servers[i].name, name))
+			switch {
+			case len(results) == 1:
+				lines = append(lines, fmt.Sprintf("- %s failed: %s", s.name, name))
+			case !slices.Contains(results[1-i].failed, name):
+				lines = append(lines, fmt.Sprintf("- %s failed on %s only: %s", s.name, servers[i].name, name))
 			}
 		}
 	}
