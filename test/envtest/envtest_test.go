@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -293,14 +294,29 @@ func TestSetupEnvtest(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	dir := programs(t, "--bin-dir", t.TempDir())
-	suite := exec.Command("sh", "-c", `"$0/etcd" --listen-client-urls http://127.0.0.1:0 & "$0/kube-apiserver" --secure-port 0 & echo; wait`, dir)
+	ports := make([]string, 2)
+	for i := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		_, ports[i], err = net.SplitHostPort(l.Addr().String())
+		must(t, errors.Join(err, l.Close()))
+	}
+	suite := exec.Command("sh", "-c", `"$0/etcd" --listen-client-urls http://127.0.0.1:$1 & "$0/kube-apiserver" --secure-port $2 & wait`, dir, ports[0], ports[1])
 	reader, writer, err := os.Pipe()
 	must(t, err)
 	suite.Stdout, suite.Stderr = writer, os.Stderr
 	must(t, suite.Start())
 	must(t, writer.Close())
-	_, err = reader.Read(make([]byte, 1)) // both have started
-	must(t, err)
+	// Before they listen they may not know yet which process is their parent.
+	for _, port := range ports {
+		harness.Until(t, "both to listen", func() error {
+			c, err := net.Dial("tcp", "127.0.0.1:"+port)
+			if err != nil {
+				return err
+			}
+			return c.Close()
+		})
+	}
 	must(t, suite.Process.Kill())
 	// The pipe ends when no process has it.
 	_, err = io.ReadAll(reader)
