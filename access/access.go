@@ -1,4 +1,4 @@
-// Package access is the front door: a request goes in, and the client and a decision
+// Package access authenticates clients and authorizes requests: a request goes in, and the client and a decision
 // come out. Every listener asks it who the client is (Control.Authenticate) and whether
 // the client may (Control.Authorize).
 //
@@ -66,7 +66,7 @@ type Config struct {
 	Authorities func() *x509.CertPool
 }
 
-// NewControl returns a front door. It does no I/O.
+// NewControl returns the access control of a server. It does no I/O.
 func NewControl(d *directory.Directory, c Config) *Control {
 	control := &Control{directory: d, authorities: c.Authorities, throttle: NewThrottle(time.Now)}
 	// The first that knows a token decides; an error of one is reported only if no other

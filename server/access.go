@@ -29,7 +29,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// addAccess builds the front door. It opens with the default roles and with all roles and bindings, so that
+// addAccess builds the access control. It begins with the default roles and with all roles and bindings, so that
 // the first request meets the same rules as every later one.
 func (s *server) addAccess(ctx context.Context) error {
 	log, writer := s.config.Logger, s.writer("access")

@@ -1,4 +1,4 @@
-// Package accesstest gives tests a front door and clients. Nothing of it is in the
+// Package accesstest gives tests an access control and clients. Nothing of it is in the
 // server.
 package accesstest
 
@@ -21,7 +21,7 @@ import (
 	"github.com/exeunt/exeunt/access/rbac"
 )
 
-// Control returns a front door with the default roles and further grants, which follows no
+// Control returns an access control with the default roles and further grants, which follows no
 // store. A grant is "USER ROLE" or "USER ROLE NAMESPACE".
 func Control(grants ...string) *access.Control {
 	o := Objects()
