@@ -3,6 +3,7 @@
 package durable
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,7 +11,8 @@ import (
 )
 
 // KeepOwner gives a new file to the owner of its directory: a command that root runs must
-// not write files that the server's user cannot read. Other users need no change.
+// not write files that the server's user cannot read. Other users need no change. It refuses a file that has
+// another name: the owner of the directory could make that one a link to files of others.
 func KeepOwner(f *os.File) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -19,14 +21,27 @@ func KeepOwner(f *os.File) error {
 	if err != nil {
 		return err
 	}
+	opened, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if named, err := os.Lstat(f.Name()); err != nil || !os.SameFile(opened, named) || linked(opened) {
+		return fmt.Errorf("%s is a link to another file: remove it", f.Name())
+	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 		return f.Chown(int(owner.Uid), int(owner.Gid))
 	}
 	return nil
 }
 
+// linked reports whether a file has two names.
+func linked(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && !info.IsDir() && s.Nlink > 1
+}
+
 // KeepOwners gives all that is in a folder to the folder's owner, as KeepOwner does. It follows no
-// symbolic links: the owner could point them at files of others.
+// symbolic links.
 func KeepOwners(folder string) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -44,9 +59,14 @@ func KeepOwners(folder string) error {
 	if !ok {
 		return nil
 	}
-	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
+	return fs.WalkDir(root.FS(), ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
+		}
+		if info, err := entry.Info(); err != nil {
+			return err
+		} else if linked(info) {
+			return fmt.Errorf("%s is a link to another file: remove it", filepath.Join(folder, path))
 		}
 		return root.Lchown(path, int(owner.Uid), int(owner.Gid))
 	})
