@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -123,6 +124,7 @@ type API struct {
 
 	limits        atomic.Pointer[Limits]
 	full          func() bool
+	whileFull     *rate.Limiter // the bytes of updates while the disk is full
 	guardWarning  func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
 	noControllers bool // see Config
 
@@ -150,7 +152,7 @@ func New(c Config) *API {
 	a := &API{
 		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
 		observe: c.Observer, audit: record.Recorder{Log: c.Audit}, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
-		full: c.Full, guardWarning: c.GuardWarning, noControllers: c.NoControllers,
+		full: c.Full, whileFull: rate.NewLimiter(32<<10, 1<<20), guardWarning: c.GuardWarning, noControllers: c.NoControllers,
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),

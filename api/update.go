@@ -198,7 +198,7 @@ func (r *resource) compute(ctx context.Context, key object.Key, current object.O
 		}
 	}
 	n, err := r.encode(ctx, key, current, obj, with, updated.Remove, u.dryRun)
-	if err == nil && len(n.request.Body) > len(current.Body) && !u.dryRun && r.api.isFull() && !givesBack(ctx, existing, accessor) {
+	if err == nil && !u.dryRun && r.api.isFull() && !r.fits(ctx, existing, accessor, current.Body, n.request.Body) {
 		return next{}, errFull
 	}
 	return n, err
@@ -243,12 +243,17 @@ func changeError(err error) error {
 	return object.BadRequestf("the change cannot be applied: %v", err)
 }
 
-// givesBack reports whether an update leads to less, although the object grows by it: its deletion goes on, or a finalizer
-// leaves. Controllers may always report a status.
-func givesBack(ctx context.Context, existing runtime.Object, now metav1.Object) bool {
+// fits reports whether an update is accepted while the disk is full. One that removes a finalizer is. Others must not make the
+// object longer, unless it is being deleted or a controller reports its status, and together they have a rate: each
+// of them writes the whole object, so that one client could use up what is kept for deletions.
+func (r *resource) fits(ctx context.Context, existing runtime.Object, now metav1.Object, before, after []byte) bool {
 	was, err := meta.Accessor(existing)
+	if err == nil && len(now.GetFinalizers()) < len(was.GetFinalizers()) || bytes.Equal(before, after) {
+		return true
+	}
 	info, ok := genericrequest.RequestInfoFrom(ctx)
-	return ok && info.Subresource == "status" || now.GetDeletionTimestamp() != nil || err == nil && len(now.GetFinalizers()) < len(was.GetFinalizers())
+	grows := len(after) > len(before) && now.GetDeletionTimestamp() == nil && !(ok && info.Subresource == "status")
+	return !grows && r.api.whileFull.AllowN(r.api.now(), len(after))
 }
 
 // encode returns the request that replaces the current object.

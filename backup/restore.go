@@ -60,8 +60,13 @@ func Restore(ctx context.Context, t *Target, m Manifest, s Server, progress func
 	if err := r.database(ctx); err != nil {
 		return 0, err
 	}
-	if err := durable.KeepOwners(s.Data); err != nil {
-		return 0, err
+	for _, folder := range []string{s.Data, s.Storage} {
+		if strings.Contains(folder, "://") || m.StoreID == "" && folder == s.Storage {
+			continue
+		}
+		if err := durable.KeepOwners(folder); err != nil {
+			return 0, err
+		}
 	}
 	if err := os.Remove(filepath.Join(s.Data, RestoringFile)); err != nil {
 		return 0, err
@@ -263,7 +268,11 @@ func (r *restoration) database(ctx context.Context) (err error) {
 	if err := sqldb.Load(ctx, temporary, open, finish); err != nil {
 		return err
 	}
-	if err := os.Rename(temporary, r.server.Database); err != nil {
+	f, err := os.Open(temporary)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(durable.KeepOwner(f), f.Close(), os.Rename(temporary, r.server.Database)); err != nil {
 		return err
 	}
 	return durable.SyncFolder(filepath.Dir(r.server.Database))
@@ -271,7 +280,10 @@ func (r *restoration) database(ctx context.Context) (err error) {
 
 // writeFile writes a file that only its owner can read.
 func writeFile(path string, content io.Reader) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an interrupted restore
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

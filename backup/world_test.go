@@ -1,11 +1,14 @@
 package backup
 
 import (
+	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,8 +21,6 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
-	"io/fs"
-	"syscall"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -104,15 +105,15 @@ func (w *world) restore() (Server, int64) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	to := Server{Data: filepath.Join(w.TempDir(), "restored")}
-	// Root restores for the user of the service, who owns the folder; others restore for themselves.
-	if err := os.Mkdir(to.Data, 0o700); err != nil {
-		w.Fatal(err)
-	}
+	top := w.TempDir()
+	to := Server{Data: filepath.Join(top, "data"), Storage: filepath.Join(top, "storage"), Database: filepath.Join(top, "database", "x.db")}
+	// Root restores for the user of the service, who owns the folders; others restore for themselves.
 	owner := os.Geteuid()
 	if owner == 0 {
 		owner = 65532
-		if err := os.Chown(to.Data, owner, owner); err != nil {
+	}
+	for _, dir := range []string{to.Data, to.Storage, filepath.Dir(to.Database)} {
+		if err := errors.Join(os.Mkdir(dir, 0o700), os.Chown(dir, owner, -1)); err != nil {
 			w.Fatal(err)
 		}
 	}
@@ -123,8 +124,8 @@ func (w *world) restore() (Server, int64) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	err = filepath.WalkDir(to.Data, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
+	err = filepath.WalkDir(top, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == top {
 			return err
 		}
 		info, err := entry.Info()

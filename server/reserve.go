@@ -34,10 +34,14 @@ const reserveRound = time.Second
 // openReserve gives up the reserve if the disk is full, so that the database can be opened.
 // It returns nil if there is nothing to keep: PostgreSQL has its own disk, and ephemeral data needs none.
 func openReserve(c Config) *reserve {
-	if c.DiskReserve <= 0 || c.Ephemeral || strings.Contains(c.Database, "://") {
+	if c.Ephemeral || strings.Contains(c.Database, "://") {
 		return nil
 	}
-	r := &reserve{path: filepath.Join(filepath.Dir(c.Database), "reserve"), size: c.DiskReserve, log: c.Logger, disk: disk}
+	r := &reserve{path: c.Database + ".reserve", size: c.DiskReserve, log: c.Logger, disk: disk}
+	if r.size <= 0 {
+		_ = os.Remove(r.path) // of an earlier setting
+		return nil
+	}
 	if size, _, err := disk(filepath.Dir(r.path)); err == nil {
 		r.size = min(r.size, size/16)
 	}

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -195,6 +196,9 @@ func (t *target) do(ctx context.Context, q request, into any) error {
 
 // send sends a request and decodes the response.
 func send(ctx context.Context, server rest.Interface, q request, into any) error {
+	if path.Clean(q.path) != q.path { // "", "..", and others lead to another object, or to a collection
+		return fmt.Errorf("%s %s: an argument is not the name of an object", q.method, q.path)
+	}
 	r := server.Verb(q.method).AbsPath(q.path)
 	if q.warnings != nil {
 		r = r.WarningHandler(q.warnings)

@@ -61,8 +61,8 @@ suites find it in bin/k8s without a variable.`,
 			if dir == "" {
 				// One folder for each binary: two versions do not take each other's links.
 				cache, err := os.UserCacheDir()
-				if err != nil {
-					cache = os.TempDir()
+				if err != nil { // a known place that all users may write to would let others choose the programs
+					return fmt.Errorf("%w: name a folder with --bin-dir", err)
 				}
 				dir = filepath.Join(cache, "exeunt", fmt.Sprintf("envtest-%.8x", sha256.Sum256([]byte(self))))
 			}

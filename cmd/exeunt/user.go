@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -52,7 +53,10 @@ func newUserAdd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			secret, token := newToken("first", ttl)
+			secret, token, err := newToken("first", ttl)
+			if err != nil {
+				return err
+			}
 			user := v1.User{ObjectMeta: metav1.ObjectMeta{Name: args[0]}, Spec: v1.UserSpec{Groups: groups, Tokens: []v1.Token{token}}}
 			user.APIVersion, user.Kind = v1.GroupVersion.String(), "User"
 			if err := t.do(cmd.Context(), request{method: http.MethodPost, path: usersPath, body: user}, &user); err != nil {
@@ -69,14 +73,17 @@ func newUserAdd() *cobra.Command {
 }
 
 // newToken returns a secret, and what the server stores of it.
-func newToken(name string, ttl time.Duration) (string, v1.Token) {
+func newToken(name string, ttl time.Duration) (string, v1.Token, error) {
 	secret := v1.NewToken()
 	token := v1.Token{Name: name, SHA256: v1.Hash(secret)}
-	if ttl > 0 {
+	switch {
+	case ttl < 0:
+		return "", token, fmt.Errorf("--ttl %s: want a time to come, or 0 for a token without end", ttl)
+	case ttl > 0:
 		ends := metav1.NewTime(time.Now().Add(ttl).UTC().Truncate(time.Second))
 		token.Expires = &ends
 	}
-	return secret, token
+	return secret, token, nil
 }
 
 func newUserToken() *cobra.Command {
@@ -95,6 +102,9 @@ forgotten. Then revoke the old one: "exeunt user list" shows the names of tokens
 			if err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("revoke") && revoke == "" {
+				return errors.New("--revoke needs the name of a token: exeunt user list")
+			}
 			var user v1.User
 			path := usersPath + "/" + args[0]
 			if err := t.do(cmd.Context(), request{method: http.MethodGet, path: path}, &user); err != nil {
@@ -107,7 +117,10 @@ forgotten. Then revoke the old one: "exeunt user list" shows the names of tokens
 			if revoke != "" && len(user.Spec.Tokens) == had {
 				return fmt.Errorf("user %s has no token %q: exeunt user list", args[0], revoke)
 			}
-			secret, token := newToken("at-"+now.UTC().Format("20060102-150405"), ttl)
+			secret, token, err := newToken("at-"+now.UTC().Format("20060102-150405"), ttl)
+			if err != nil {
+				return err
+			}
 			if revoke == "" {
 				user.Spec.Tokens = append(user.Spec.Tokens, token)
 			}

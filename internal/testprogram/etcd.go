@@ -30,7 +30,7 @@ func DataDir(ctx context.Context, stores []string) (dir string, remove func(), e
 		if answer, err := http.DefaultClient.Do(req); err == nil {
 			defer answer.Body.Close()
 			text, err := io.ReadAll(io.LimitReader(answer.Body, 4<<10))
-			if err == nil && answer.StatusCode == http.StatusOK {
+			if err == nil && answer.StatusCode == http.StatusOK && filepath.IsAbs(string(text)) {
 				return filepath.Join(string(text), "exeunt"), func() {}, nil
 			}
 		}
@@ -83,6 +83,10 @@ func NewEtcd() *cobra.Command {
 	return cmd
 }
 
+// inKubectl is set for the kubectl that NewKubectl runs. It may be that of another version of this program,
+// which would find ours, and so on without an end.
+const inKubectl = "EXEUNT_ENVTEST_KUBECTL"
+
 // NewKubectl returns the command that runs the kubectl in PATH. This program is none.
 func NewKubectl() *cobra.Command {
 	return &cobra.Command{
@@ -92,12 +96,16 @@ func NewKubectl() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if os.Getenv(inKubectl) != "" {
+				return errors.New("every kubectl in $PATH is made by exeunt envtest: install kubectl")
+			}
 			for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 				found, err := exec.LookPath(filepath.Join(dir, "kubectl"))
 				if err != nil || sameFile(found, self) {
 					continue
 				}
 				run := exec.CommandContext(cmd.Context(), found, args...)
+				run.Env = append(os.Environ(), inKubectl+"=1")
 				run.Stdin, run.Stdout, run.Stderr = os.Stdin, os.Stdout, os.Stderr
 				err = run.Run()
 				if exit, ok := errors.AsType[*exec.ExitError](err); ok {

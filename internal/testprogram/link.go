@@ -39,6 +39,9 @@ func link(self, path string) error {
 		return err
 	}
 	next := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if err := os.Symlink(self, next); err != nil {
 		if err := copyProgram(self, next); err != nil {
 			return err
@@ -53,7 +56,7 @@ func copyProgram(from, to string) (err error) {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
 	if err != nil {
 		return err
 	}
