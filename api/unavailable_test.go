@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/object"
@@ -138,6 +139,49 @@ func TestWatchWithoutDatabase(t *testing.T) {
 		}
 		x.ends()
 	})
+}
+
+// breaks is what a watch writes to: after the first object the database is gone.
+type breaks struct {
+	sink
+	way         *dbtest.Way
+	sent, marks int
+}
+
+func (b *breaks) added(object.Object) error {
+	b.sent++
+	b.way.Close()
+	return nil
+}
+
+func (b *breaks) bookmark(int64, bool) error {
+	b.marks++
+	return nil
+}
+
+// TestStateBreaksOff: if the state that a watch begins with cannot be read to its end, the client learns
+// it, and is not told that it has all: it would take the rest for deleted.
+func TestStateBreaksOff(t *testing.T) {
+	way := dbtest.NewWay(t)
+	w := newWorld(t, store.Options{DB: dbtest.Connect(t, way.Database)})
+	const all = 12
+	for i := range all {
+		w.want(http.StatusCreated, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"x":"%s"}}`, i, strings.Repeat("x", 100_000)))
+	}
+	v, _ := w.api.kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	e, err := w.api.endpoint(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := watchPlan{state: true, marked: true}
+	state, err := e.main.openState(t.Context(), &metainternal.ListOptions{}, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &breaks{way: way}
+	if err := e.main.sendState(plan, state, out); err == nil || out.marks != 0 || out.sent == 0 || out.sent == all {
+		t.Errorf("%d objects and %d marks were sent: %v", out.sent, out.marks, err)
+	}
 }
 
 // TestDatabaseFull: without space, writes get a 507 and reads continue; with space, writes

@@ -25,6 +25,16 @@ import (
 type faultyTx struct {
 	databaseTx
 	onCommit func(ctx context.Context, b *sqldb.Batch) error // instead of the commit, when it returns an error
+	onSend   func() error                                    // instead of statements before it
+}
+
+func (f *faultyTx) Send(ctx context.Context, b *sqldb.Batch) error {
+	if f.onSend != nil {
+		if err := f.onSend(); err != nil {
+			return err
+		}
+	}
+	return f.databaseTx.Send(ctx, b)
 }
 
 func (f *faultyTx) SendAndCommit(ctx context.Context, b *sqldb.Batch) error {
@@ -90,6 +100,56 @@ func creating(t *testing.T, s *Store, name string) func() error {
 		_, err := s.Create(t.Context(), newRequest("a", name))
 		return err
 	}
+}
+
+// TestAnyStatementFails: a write of which one statement fails, whichever it is, fails and changes nothing. What was not
+// read is not taken for absent: a delete whose dependents or limits are unknown would pass its guard.
+func TestAnyStatementFails(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		broken := errors.New("connection lost")
+		var sent, failing atomic.Int64
+		at := func() error {
+			if sent.Add(1) == failing.Load() {
+				return broken
+			}
+			return nil
+		}
+		s := faulty(t, db, func(f *faultyTx) {
+			f.onSend, f.onCommit = at, func(context.Context, *sqldb.Batch) error { return at() }
+		})
+		owner := newRequest("", "owner")
+		dependent := newRequest("a", "dependent", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "owner", UID: owner.Meta.UID}}
+		})
+		limiting := newRequest("", "limiting", func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{lifecycle.MaxCascade: "1"} })
+		limiting.Key.Kind = object.Namespaces
+		errs := start(t, s, func() error {
+			create(t, s, limiting)
+			create(t, s, owner)
+			create(t, s, dependent)
+			return nil
+		})
+		if errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		before, err := s.Get(t.Context(), owner.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for failing.Store(1); ; failing.Add(1) {
+			sent.Store(0)
+			d, err := s.Delete(t.Context(), DeleteRequest{Key: owner.Key, Guarded: true})
+			if sent.Load() < failing.Load() {
+				if err != nil || failing.Load() < 5 {
+					t.Errorf("without a fault, after %d of them: %v, %v", failing.Load()-1, d.Outcome, err)
+				}
+				break
+			}
+			if o, _ := s.Get(t.Context(), owner.Key); !errors.Is(err, broken) || o.Revision != before.Revision {
+				t.Errorf("statement %d failed: %v, and the owner is at revision %d", failing.Load(), err, o.Revision)
+			}
+		}
+	})
 }
 
 func TestCommitFailureFailsTheBatch(t *testing.T) {

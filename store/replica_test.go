@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -55,7 +56,14 @@ func TestReplicaFarBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	told := 0
+	idle.OnChange(func(events []*Event) {
+		if events == nil {
+			told++
+		}
+	})
 	w := watch(t, idle, WatchRequest{})
+	idle.heads.keep(object.Key{Kind: things, Namespace: "a", Name: "old"}, head{"u", 1}, idle.heads.epoch)
 	churn(t, busy.Store, "far", 2, 20)
 	if err := idle.catchUp(t.Context()); err != nil || idle.Revision() != busy.Revision() {
 		t.Fatalf("at %d of %d: %v", idle.Revision(), busy.Revision(), err)
@@ -63,6 +71,9 @@ func TestReplicaFarBehind(t *testing.T) {
 	r := newReplay(t, 0)
 	r.follow(w, busy.Revision())
 	r.check(idle)
+	if told != 1 || len(idle.heads.slots) > 0 {
+		t.Errorf("after a gap those who follow were told %d times to read everything, and %d heads are kept", told, len(idle.heads.slots))
+	}
 
 	churn(t, busy.Store, "compacted", 1, 5)
 	if err := busy.compact(t.Context(), busy.Revision()-2); err != nil {
@@ -73,6 +84,9 @@ func TestReplicaFarBehind(t *testing.T) {
 	}
 	if _, _, err := w.Next(t.Context()); err == nil {
 		t.Error("a watcher was not told that it missed something")
+	}
+	if told != 2 {
+		t.Errorf("after two gaps those who follow were told %d times to read everything", told)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,6 +65,22 @@ func TestWriteRestore(t *testing.T) {
 	want := "namespace/shop skipped (dry run): the name is taken\nshop configmap/a created (dry run)\n1 created, 1 skipped, 0 failed (dry run)\n"
 	if out.String() != want || warnings.String() != "Warning: configmap/a: no owner\n" {
 		t.Errorf("got %q and %q", out.String(), warnings.String())
+	}
+}
+
+// TestWriteRestoreCalledOff: only if all that was asked for was not gone yet, and there was something, the output says so.
+func TestWriteRestoreCalledOff(t *testing.T) {
+	one := v1.RestoreResult{Kind: "ConfigMap", Namespace: "shop", Name: "a", Outcome: v1.Created}
+	const active, counts = "It was not gone yet", " skipped, 0 failed"
+	for _, test := range []struct {
+		calledOff, results int
+		want, without      string
+	}{{0, 0, counts, active}, {0, 1, counts, active}, {1, 1, active, counts}, {1, 2, counts, active}} {
+		var out, warnings strings.Builder
+		writeRestore(&printer{out: &out}, &warnings, v1.RestoreSpec{}, v1.RestoreStatus{CalledOff: test.calledOff, Results: slices.Repeat([]v1.RestoreResult{one}, test.results)})
+		if !strings.Contains(out.String(), test.want) || strings.Contains(out.String(), test.without) {
+			t.Errorf("%d of %d called off:\n%s", test.calledOff, test.results, out.String())
+		}
 	}
 }
 
