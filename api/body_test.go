@@ -62,6 +62,21 @@ func TestReadBodyRefuses(t *testing.T) {
 	}
 }
 
+// TestUnreadBodies: a client whose body does not arrive whole learns why.
+func TestUnreadBodies(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	for want, err := range map[int]error{http.StatusBadRequest: io.ErrUnexpectedEOF, http.StatusRequestTimeout: fmt.Errorf("read: %w", os.ErrDeadlineExceeded)} {
+		for _, method := range []string{"POST", "DELETE"} {
+			req := known(httptest.NewRequest(method, configMaps, io.MultiReader(strings.NewReader("{"), iotest.ErrReader(err))))
+			req.Header.Set("Content-Type", "application/json")
+			req.ContentLength = -1
+			if r := w.answer(req); r.code != want {
+				t.Errorf("%s, %v: %d %s", method, err, r.code, r.body)
+			}
+		}
+	}
+}
+
 // TestBodiesAreGivenBack: after every request, whatever its result, the memory of its body
 // is no longer counted.
 func TestBodiesAreGivenBack(t *testing.T) {

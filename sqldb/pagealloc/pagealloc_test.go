@@ -69,6 +69,15 @@ func TestBlocks(t *testing.T) {
 		check(b, b.size)
 		blockFree(tls, b.at)
 	}
+	for log := largestBlock - 3; log <= largestBlock; log++ { // more of each than are kept
+		var many []uintptr
+		for range mostKept(log) + 2 {
+			many = append(many, blockMalloc(tls, 1<<log-blockHeader))
+		}
+		for _, at := range many {
+			blockFree(tls, at)
+		}
+	}
 	kept.Lock()
 	defer kept.Unlock()
 	for log, blocks := range kept.blocks {
