@@ -13,7 +13,9 @@ import (
 // TestWriteTaken: of an ACTIVE object exeunt why says what would go with it: by kind, without the object itself and what
 // would stay.
 func TestWriteTaken(t *testing.T) {
-	count := func(kind string, action v1.Action, n int64) v1.Count { return v1.Count{Kind: kind, Action: action, Count: n} }
+	count := func(kind string, action v1.Action, n int64) v1.Count {
+		return v1.Count{Kind: kind, Action: action, Count: n}
+	}
 	for name, test := range map[string]struct {
 		namespace, refused string
 		counts             []v1.Count
