@@ -3,9 +3,13 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/store"
 )
 
 // deadlines is a writer that records the deadlines.
@@ -47,4 +51,49 @@ func TestWatchEndsOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// stuck is the response to a client that does not read: writes return when a deadline is set.
+type stuck struct {
+	http.ResponseWriter
+	writing, cut func()
+	isCut        <-chan struct{}
+}
+
+func (s *stuck) Write([]byte) (int, error) {
+	s.writing()
+	<-s.isCut
+	return 0, os.ErrDeadlineExceeded
+}
+
+func (s *stuck) Flush() {}
+
+func (s *stuck) SetWriteDeadline(t time.Time) error {
+	if !t.IsZero() {
+		s.cut()
+	}
+	return nil
+}
+
+// TestWatchOfAStuckClientEnds: a watch whose client does not read ends when it is over, and not when the client reads.
+func TestWatchOfAStuckClientEnds(t *testing.T) {
+	eachWatchPath(t, func(t *testing.T, base string) {
+		w := newWorld(t, store.Options{})
+		w.configMap("a", "")
+		over, end := context.WithCancel(t.Context())
+		isCut, cut := context.WithCancel(context.Background())
+		out := &stuck{httptest.NewRecorder(), end, cut, isCut.Done()}
+		returned := make(chan struct{})
+		go func() {
+			defer close(returned)
+			w.api.ServeHTTP(out, known(httptest.NewRequest("GET", base+"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", nil)).WithContext(over))
+		}()
+		select {
+		case <-returned:
+		case <-time.After(patience):
+			t.Error("the watch is over, and its handler waits for the client")
+		}
+		cut()
+		<-returned
+	})
 }
