@@ -60,13 +60,12 @@ func Restore(ctx context.Context, t *Target, m Manifest, s Server, progress func
 	if err := r.database(ctx); err != nil {
 		return 0, err
 	}
-	for _, folder := range []string{s.Data, s.Storage} {
-		if strings.Contains(folder, "://") || m.StoreID == "" && folder == s.Storage {
-			continue
-		}
-		if err := durable.KeepOwners(folder); err != nil {
-			return 0, err
-		}
+	err = durable.KeepOwners(s.Data)
+	if m.StoreID != "" && !strings.Contains(s.Storage, "://") {
+		err = errors.Join(err, durable.KeepOwners(s.Storage))
+	}
+	if err != nil {
+		return 0, err
 	}
 	if err := os.Remove(filepath.Join(s.Data, RestoringFile)); err != nil {
 		return 0, err
@@ -280,9 +279,7 @@ func (r *restoration) database(ctx context.Context) (err error) {
 
 // writeFile writes a file that only its owner can read.
 func writeFile(path string, content io.Reader) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an interrupted restore
-		return err
-	}
+	_ = os.Remove(path) // of an interrupted restore
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

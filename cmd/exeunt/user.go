@@ -53,10 +53,7 @@ func newUserAdd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			secret, token, err := newToken("first", ttl)
-			if err != nil {
-				return err
-			}
+			secret, token := newToken("first", ttl)
 			user := v1.User{ObjectMeta: metav1.ObjectMeta{Name: args[0]}, Spec: v1.UserSpec{Groups: groups, Tokens: []v1.Token{token}}}
 			user.APIVersion, user.Kind = v1.GroupVersion.String(), "User"
 			if err := t.do(cmd.Context(), request{method: http.MethodPost, path: usersPath, body: user}, &user); err != nil {
@@ -72,18 +69,15 @@ func newUserAdd() *cobra.Command {
 	return cmd
 }
 
-// newToken returns a secret, and what the server stores of it.
-func newToken(name string, ttl time.Duration) (string, v1.Token, error) {
+// newToken returns a secret, and what the server stores of it. With a negative ttl the token has ended.
+func newToken(name string, ttl time.Duration) (string, v1.Token) {
 	secret := v1.NewToken()
 	token := v1.Token{Name: name, SHA256: v1.Hash(secret)}
-	switch {
-	case ttl < 0:
-		return "", token, fmt.Errorf("--ttl %s: want a time to come, or 0 for a token without end", ttl)
-	case ttl > 0:
+	if ttl != 0 {
 		ends := metav1.NewTime(time.Now().Add(ttl).UTC().Truncate(time.Second))
 		token.Expires = &ends
 	}
-	return secret, token, nil
+	return secret, token
 }
 
 func newUserToken() *cobra.Command {
@@ -117,10 +111,7 @@ forgotten. Then revoke the old one: "exeunt user list" shows the names of tokens
 			if revoke != "" && len(user.Spec.Tokens) == had {
 				return fmt.Errorf("user %s has no token %q: exeunt user list", args[0], revoke)
 			}
-			secret, token, err := newToken("at-"+now.UTC().Format("20060102-150405"), ttl)
-			if err != nil {
-				return err
-			}
+			secret, token := newToken("at-"+now.UTC().Format("20060102-150405"), ttl)
 			if revoke == "" {
 				user.Spec.Tokens = append(user.Spec.Tokens, token)
 			}

@@ -11,9 +11,7 @@ import (
 // WriteFile replaces a file, with mode 0600: a reader sees the old or the new content, also after a
 // power cut. The new file is at path.new until it is whole; change, if not nil, may change its owner.
 func WriteFile(path string, data []byte, change func(*os.File) error) error {
-	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
+	_ = os.Remove(path + ".new")                                                 // of a write that broke off
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) // it follows no link
 	if err != nil {
 		return err

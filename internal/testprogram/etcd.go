@@ -83,8 +83,7 @@ func NewEtcd() *cobra.Command {
 	return cmd
 }
 
-// inKubectl is set for the kubectl that NewKubectl runs. It may be that of another version of this program,
-// which would find ours, and so on without an end.
+// inKubectl is set for the kubectl that NewKubectl runs: two versions of this program would run each other without an end.
 const inKubectl = "EXEUNT_ENVTEST_KUBECTL"
 
 // NewKubectl returns the command that runs the kubectl in PATH. This program is none.

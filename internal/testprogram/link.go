@@ -39,9 +39,7 @@ func link(self, path string) error {
 		return err
 	}
 	next := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
+	_ = os.Remove(next) // of an attempt that broke off
 	if err := os.Symlink(self, next); err != nil {
 		if err := copyProgram(self, next); err != nil {
 			return err
