@@ -131,7 +131,7 @@ func TestObjectsExpire(t *testing.T) {
 		}
 		for range 300 {
 			name := fmt.Sprintf("t%d", random.IntN(20))
-			at, exists := due[name]
+			_, exists := due[name]
 			switch random.IntN(5) {
 			case 0:
 				w.now = w.now.Add(time.Duration(random.IntN(10)) * time.Minute)
@@ -153,7 +153,7 @@ func TestObjectsExpire(t *testing.T) {
 				due[name] = next
 			}
 			w.settle()
-			for name, at = range due {
+			for name, at := range due {
 				if !at.IsZero() && !w.now.Before(at) {
 					delete(due, name)
 				}

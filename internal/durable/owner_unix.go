@@ -50,7 +50,7 @@ func KeepOwners(folder string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // nothing was written through it
 	info, err := root.Stat(".")
 	if err != nil {
 		return err
