@@ -102,7 +102,8 @@ var layers = map[string][]string{
 	"kind/definition":                  {"internal/task", "store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"internal/task", "store", "kind", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"lifecycle", "internal/durable", "internal/task", "internal/testprogram", "access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion", "deletion/v1", "broker/mesh/agent", "broker/mesh/v1alpha1", "gc", "registry", "registry/collect", "registry/importer", "registry/v1", "review", "sqldb/schema", "store/seal", "sqldb"},
+	"cmd/exeunt":                       {"cmd/exeunt/settings", "lifecycle", "internal/durable", "internal/task", "internal/testprogram", "access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion", "deletion/v1", "broker/mesh/agent", "broker/mesh/v1alpha1", "gc", "registry", "registry/collect", "registry/importer", "registry/v1", "review", "sqldb/schema", "store/seal", "sqldb"},
+	"cmd/exeunt/settings":              {"lifecycle", "server"},
 	"bench":                            {},
 }
 

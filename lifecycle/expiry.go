@@ -2,8 +2,6 @@ package lifecycle
 
 import (
 	"errors"
-	"strconv"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,18 +90,9 @@ func KeepFor(age string, now time.Time) (string, error) {
 	return now.Add(d).UTC().Format(time.RFC3339), err
 }
 
-// parseAge reads a duration of Go, which may begin with days: "7d", "1d12h".
 func parseAge(text string) (time.Duration, error) {
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		days, rest = "0", text
-	}
-	n, err := strconv.ParseUint(days, 10, 16)
-	var d time.Duration
-	if err == nil && (!found || rest != "") {
-		d, err = time.ParseDuration(rest)
-	}
-	if d += time.Duration(n) * 24 * time.Hour; err != nil || d <= 0 {
+	d, err := ParseDuration(text)
+	if err != nil || d <= 0 {
 		return 0, errors.New(`must be a duration such as "90m", "36h" or "7d"`)
 	}
 	return d, nil

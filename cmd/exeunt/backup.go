@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/backup"
+	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 )
 
 // The exit codes of backups, for cron.
@@ -65,7 +66,7 @@ func addPlaces(cmd *cobra.Command, data, database, storage *string) {
 	}
 	cmd.PersistentPreRun = func(*cobra.Command, []string) { // PreRunE is that of the output
 		for name, to := range map[string]*string{"data": data, "database": database, "registry-storage": storage} {
-			if value, set := os.LookupEnv(environmentName(name)); set && to != nil && !f.Changed(name) {
+			if value, set := os.LookupEnv(settings.EnvironmentName(name)); set && to != nil && !f.Changed(name) {
 				*to = value
 			}
 		}
@@ -148,7 +149,7 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 
 // readPlaces takes the settings of a server that flags have not set.
 func readPlaces(cmd *cobra.Command, file string, s *backup.Server) error {
-	c, err := readConfig(cmd.Context(), map[string]string{configFlag: file})
+	c, err := readConfig(cmd.Context(), map[string]string{settings.ConfigFlag: file})
 	if err != nil {
 		return err
 	}

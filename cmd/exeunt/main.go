@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 )
 
 func main() {
@@ -58,7 +60,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), formerly("restore-backup", newBackupRestore()), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
-	eachCommand(root, readUnits)
+	eachCommand(root, settings.ReadUnits)
 	return root
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cmp"
+	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/server"
 )
@@ -63,7 +63,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			given := givenFlags(cmd.Flags()) // before environment and file
-			if c.Settings, err = applySettings(cmd.Flags(), os.LookupEnv); err != nil {
+			if c.Settings, err = settings.Apply(cmd.Flags(), os.LookupEnv); err != nil {
 				return err
 			}
 			if err := o.check(); err != nil {
@@ -115,7 +115,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&file, configFlag, "", "YAML `FILE` with further settings, whose keys are the names of these flags")
+	f.StringVar(&file, settings.ConfigFlag, "", "YAML `FILE` with further settings, whose keys are the names of these flags")
 	f.StringVar(&c.Data, "data", "./data", "directory for certificates, kubeconfig and the embedded database")
 	f.BoolVar(&c.Ephemeral, "ephemeral", false, "for tests: keep the data in a directory that is removed at the end unless --data names one, never wait for the disk, listen on free ports unless they are set, and stop when the parent process ends")
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6443", "address of the API, `HOST:PORT`; port 0 picks a free one")
@@ -151,7 +151,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0: no archive")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive, in fair shares of the namespaces; their oldest cascades leave first")
 	f.StringVar(&c.BackupTo, "backup-to", "", "a directory, or s3://BUCKET/PREFIX, for backups that the server makes by itself, one replica at a time (default: none)")
-	f.DurationVar(&c.BackupEvery, "backup-every", 24*time.Hour, "how old the last backup becomes before --backup-to gets the next; an hour later exeunt status calls it a problem")
+	f.DurationVar(&c.BackupEvery, "backup-every", 24*time.Hour, "how old the last backup becomes before --backup-to gets the next; an hour later the server's status has a problem")
 	f.IntVar(&c.BackupKeep, "backup-keep", 14, "how many backups stay in --backup-to: the newest; 0: all")
 	f.Int64Var(&c.DiskReserve, "disk-reserve-bytes", 64<<20, "space that is kept for deletions on the disk of a SQLite database, at most a sixteenth of it: when it is needed, what grows is refused; 0: none")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
@@ -248,7 +248,7 @@ func addTokenFlags(f *pflag.FlagSet, c *server.Config) {
 // runServer is server.Run with reloads by SIGHUP, if there is a file to read. Without one
 // SIGHUP ends the server, as when its terminal closes.
 func runServer(ctx context.Context, c server.Config) error {
-	if slices.ContainsFunc(c.Settings, func(s server.Setting) bool { return s.Name == configFlag && s.Value != "" }) {
+	if slices.ContainsFunc(c.Settings, func(s server.Setting) bool { return s.Name == settings.ConfigFlag && s.Value != "" }) {
 		var stop func()
 		c.Reload, stop = notifyReload()
 		defer stop()
@@ -287,7 +287,7 @@ func givenFlags(flags *pflag.FlagSet) map[string]string {
 		text := f.Value.String()
 		switch value := f.Value.(type) {
 		case pflag.SliceValue:
-			text = commaSeparated(value.GetSlice())
+			text = settings.CommaSeparated(value.GetSlice())
 		default:
 			if f.Value.Type() == "stringToString" {
 				text = strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")
@@ -298,15 +298,6 @@ func givenFlags(flags *pflag.FlagSet) map[string]string {
 	return given
 }
 
-// commaSeparated joins values as repeatable flags read them.
-func commaSeparated(values []string) string {
-	var line strings.Builder
-	w := csv.NewWriter(&line)
-	_ = w.Write(values) // a Builder does not fail
-	w.Flush()
-	return strings.TrimSuffix(line.String(), "\n")
-}
-
 // readConfig returns the configuration that a server would have that starts now with these
 // flags: it reads environment and file.
 func readConfig(ctx context.Context, given map[string]string) (c server.Config, err error) {
@@ -315,7 +306,7 @@ func readConfig(ctx context.Context, given map[string]string) (c server.Config, 
 		return nil
 	})
 	serve.SetContext(ctx)
-	readUnits(serve)
+	settings.ReadUnits(serve)
 	for name, text := range given {
 		if err := serve.Flags().Set(name, text); err != nil {
 			return c, err

@@ -8,24 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 	"github.com/exeunt/exeunt/lifecycle"
 )
-
-func TestParseSize(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int64{
-		"0": 0, "12": 12, "-1": -1, "12B": 12, "1k": 1000, "1K": 1000, "1KB": 1000, "1Ki": 1024, "10GB": 10_000_000_000, "64MiB": 64 << 20, "2T": 2_000_000_000_000, "3TiB": 3 << 40,
-	} {
-		if got, err := parseSize(text); err != nil || got != want {
-			t.Errorf("%s is %d, %v, want %d", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "GB", "1.5GB", "10 GB", "10GBB", "10iB", "10Bi", "10MG", "10X", "9999999999TB", "0x10"} {
-		if got, err := parseSize(text); err == nil {
-			t.Errorf("%q is %d", text, got)
-		}
-	}
-}
 
 // TestUnits: flag, environment and file take the same texts, and refuse the same ones.
 func TestUnits(t *testing.T) {
@@ -51,16 +36,16 @@ func TestUnits(t *testing.T) {
 			}
 		}
 		read(map[string]string{c.name: c.text})
-		t.Setenv(environmentName(c.name), c.text)
+		t.Setenv(settings.EnvironmentName(c.name), c.text)
 		read(nil)
-		if err := os.Unsetenv(environmentName(c.name)); err != nil {
+		if err := os.Unsetenv(settings.EnvironmentName(c.name)); err != nil {
 			t.Fatal(err)
 		}
 		file := filepath.Join(t.TempDir(), "exeunt.yaml")
 		if err := os.WriteFile(file, []byte(c.name+": "+c.text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		read(map[string]string{configFlag: file})
+		read(map[string]string{settings.ConfigFlag: file})
 		if c.want == "" && len(texts) != 3 {
 			t.Errorf("%s: %s is refused %d times of 3", c.name, c.text, len(texts))
 		}
@@ -86,7 +71,7 @@ func TestParseDuration(t *testing.T) {
 func TestPlacesFromEnvironment(t *testing.T) {
 	want := map[string]string{"data": "/somewhere", "database": "postgres://db/x", "registry-storage": "s3://bucket"}
 	for name, value := range want {
-		t.Setenv(environmentName(name), value)
+		t.Setenv(settings.EnvironmentName(name), value)
 	}
 	tried := 0
 	eachCommand(newRoot(), func(c *cobra.Command) {

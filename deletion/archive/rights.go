@@ -42,14 +42,15 @@ func (r *restoration) checkContent(ctx context.Context, f found, deleting bool) 
 		}
 	}
 	var denials []string
+	missing := map[string]bool{}
 	check := func(bodies []*row) error {
 		for _, b := range bodies {
 			denial, err := r.contentDenied(ctx, newCandidate(b), b.Body, restored)
 			if err != nil {
 				return err
 			}
-			if denial != "" && !slices.Contains(denials, denial) {
-				denials = append(denials, denial)
+			if right := missingRight(denial); denial != "" && !missing[right] {
+				missing[right], denials = true, append(denials, denial)
 			}
 		}
 		return nil
@@ -149,4 +150,13 @@ func demand(c *candidate, m *metav1.ObjectMeta) string {
 		return ""
 	}
 	return c.key.Kind + " " + c.key.Namespace + " " + strings.Join(blocked, " ")
+}
+
+// missingRight returns what a denial says without the name of the object, so that a right which many objects need
+// is named once.
+func missingRight(denial string) string {
+	if _, right, ok := strings.Cut(denial, " is forbidden: "); ok {
+		return right
+	}
+	return denial
 }

@@ -76,10 +76,13 @@ export function DeleteMany({ group, resource }) {
         ${must && html`<p><label>Type <strong>${p.going}</strong> to confirm: <input id="confirm-count" inputmode="numeric" autocomplete="off" value=${typed} onInput=${(/** @type {any} */ e) => setTyped(e.target.value.trim())} /></label></p>`}
         <p class="actions"><${Act} id="delete-now" kind="danger" disabled=${must && typed !== String(p.going)} run=${run}>Delete ${count(p.going, "object")}<//></p>`}<//>`}
     <${Panel} title=${count(rows.length, "chosen object")} wide><table id="chosen"><thead><tr><th scope="col">Object</th><th scope="col">State</th><th scope="col" class="number">Goes with it</th><th scope="col">Notes</th></tr></thead>
-      <tbody>${rows.map((r) => { const s = r.reference && p && p.own.get(r.reference.uid); return html`<tr key=${r.key}><td><a href=${objectLink(kind, r.namespace, r.name)}>${r.name}${r.namespace && html`<span class="faint"> in ${r.namespace}</span>`}</a></td>
+      <tbody>${rows.map((r) => {
+        const s = r.reference && p && p.own.get(r.reference.uid);
+        const href = r.reference ? deletionOf(kind, r.reference) : `#/delete/${kind.group || "core"}/${kind.resource}/${encodeURIComponent(r.namespace || "-")}/${encodeURIComponent(r.name)}`;
+        return html`<tr key=${r.key}><td><a href=${objectLink(kind, r.namespace, r.name)}>${r.name}${r.namespace && html`<span class="faint"> in ${r.namespace}</span>`}</a></td>
         <td><${State} state=${r.state === "ACTIVE" ? "live" : r.state === "DELETING" ? "leaving" : "gone"} text=${r.state === "ACTIVE" ? "live" : r.state === "DELETING" ? "deleting" : "gone"} /></td>
         <td class="number">${s && r.state === "ACTIVE" && !s.refused ? (s.counts || []).filter((/** @type {any} */ c) => goes.has(c.action)).reduce((/** @type {number} */ n, /** @type {any} */ c) => n + c.count, -1).toLocaleString("en") : ""}</td>
-        <td>${r.reference && failed.get(r.reference.uid) ? html`<${State} state="held" text=${/** @type {Error} */ (failed.get(r.reference.uid)).message} />` : r.state !== "ACTIVE" ? html`<a href=${r.reference ? deletionOf(kind, r.reference) : `#/delete/${kind.group || "core"}/${kind.resource}/${encodeURIComponent(r.namespace || "-")}/${encodeURIComponent(r.name)}`}>Its deletion</a>`
+        <td>${r.reference && failed.get(r.reference.uid) ? html`<${State} state="held" text=${/** @type {Error} */ (failed.get(r.reference.uid)).message} />` : r.state !== "ACTIVE" ? html`<a href=${href}>Its deletion</a>`
           : s && s.refused ? html`<${State} state="stays" text=${"refused: " + s.refused} />` : s && s.guard && s.guard.holds ? html`<${State} state="held" text="the guard will hold it" />` : s && s.blockersTotal ? html`<${State} state="held" text=${count(s.blockersTotal, "object") + " will be held"} />` : ""}</td></tr>`; })}</tbody></table>
       <${Command} text=${`kubectl delete ${kind.resource}${kind.group ? "." + kind.group : ""} --cascade=${policy.toLowerCase()}${rows[0] && rows[0].namespace ? " -n " + rows[0].namespace : ""} ${rows.map((r) => r.name).join(" ")}`} /><//>
   <//>`;

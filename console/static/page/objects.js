@@ -144,8 +144,8 @@ export function Objects({ group, resource, namespace }) {
   const select = (/** @type {Iterable<string>} */ keys) => choose({ sel: [...keys].join() });
   const toggle = (/** @type {any} */ r) => { const next = new Set(chosen); if (!next.delete(place(r))) next.add(place(r)); select(next); };
   const selected = useSelection(shown.map(key), (i) => open(shown[i], kind), right ? (i) => toggle(shown[i]) : undefined);
-  const manyHref = kind && `#/delete-many/${kind.group || "core"}/${kind.resource}${query({ sel, ns: namespace })}`;
-  useActions(!manyHref || !right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, manyHref), { label: "Choose none", run: () => select([]) }] : [])]);
+  const href = kind && `#/delete-many/${kind.group || "core"}/${kind.resource}${query({ sel, ns: namespace })}`;
+  useActions(!href || !right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, href), { label: "Choose none", run: () => select([]) }] : [])]);
   useEffect(() => { if ((only !== "all" || text || sort) && rows.more) rows.loadMore(); }, [only, text, sort, rows.rows.length]);
   if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
   if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
@@ -159,7 +159,7 @@ export function Objects({ group, resource, namespace }) {
     <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
     <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
       <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>
-    ${chosen.size > 0 && html`<p class="chosen" role="status">${count(chosen.size, "object")} chosen <a class="button danger" id="delete-many" href=${manyHref}>Delete them…</a><button type="button" onClick=${() => select([])}>Choose none</button>${chosen.size > mostChosen && html`<span class="problem">A plan takes ${mostChosen} at most.</span>`}</p>`}
+    ${chosen.size > 0 && html`<p class="chosen" role="status">${count(chosen.size, "object")} chosen <a class="button danger" id="delete-many" href=${href}>Delete them…</a><button type="button" onClick=${() => select([])}>Choose none</button>${chosen.size > mostChosen && html`<span class="problem">A plan takes ${mostChosen} at most.</span>`}</p>`}
     <${Problem} error=${rows.error} />
     ${rows.loading && !rows.error && html`<${Loading} />`}
     ${!rows.loading && !rows.error && shown.length === 0 && html`<p class="empty">${rows.rows.length ? "Nothing matches the filter." : "There are none."}</p>`}

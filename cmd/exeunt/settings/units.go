@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
-// readUnits lets the flags of a command take times such as 7d, and sizes such as 10GB. The
+// ReadUnits lets the flags of a command take times such as 7d, and sizes such as 10GB. The
 // environment and the file of settings set the same flags.
-func readUnits(cmd *cobra.Command) {
+func ReadUnits(cmd *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
 		flags.VisitAll(func(f *pflag.Flag) {
 			_, done := f.Value.(*unitValue)

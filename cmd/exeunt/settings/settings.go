@@ -1,7 +1,10 @@
-package main
+// Package settings reads the settings of a server: flags, then the environment, then a file in YAML, whose
+// keys are the names of the flags. Times and sizes are written as people write them. Begin with Apply.
+package settings
 
 import (
 	"cmp"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"net/url"
@@ -9,33 +12,32 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/exeunt/exeunt/server"
 )
 
-// configFlag names the file with settings.
-const configFlag = "config"
+// ConfigFlag names the file with settings.
+const ConfigFlag = "config"
 
-// applySettings sets the flags that the command line left out from the environment and
+// Apply sets the flags that the command line left out from the environment and
 // from the --config file, in this order of precedence, and returns what is in force.
-func applySettings(flags *pflag.FlagSet, env func(string) (string, bool)) ([]server.Setting, error) {
+func Apply(flags *pflag.FlagSet, env func(string) (string, bool)) ([]server.Setting, error) {
 	sources := map[string]string{}
 	flags.Visit(func(f *pflag.Flag) { sources[f.Name] = "flag" })
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
-		value, set := env(environmentName(f.Name))
+		value, set := env(EnvironmentName(f.Name))
 		if _, done := sources[f.Name]; done || !set || f.Name == "help" {
 			return
 		}
 		if err := f.Value.Set(value); err != nil {
-			errs = append(errs, fmt.Errorf("environment %s: %w", environmentName(f.Name), withoutSecret(err, value)))
+			errs = append(errs, fmt.Errorf("environment %s: %w", EnvironmentName(f.Name), withoutSecret(err, value)))
 		}
-		sources[f.Name] = "environment " + environmentName(f.Name)
+		sources[f.Name] = "environment " + EnvironmentName(f.Name)
 	})
-	if file := flags.Lookup(configFlag).Value.String(); file != "" {
+	if file := flags.Lookup(ConfigFlag).Value.String(); file != "" {
 		errs = append(errs, applyFile(flags, file, sources))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -50,8 +52,8 @@ func applySettings(flags *pflag.FlagSet, env func(string) (string, bool)) ([]ser
 	return settings, nil
 }
 
-// environmentName returns the environment variable of a flag: EXEUNT_TLS_SAN for tls-san.
-func environmentName(flag string) string {
+// EnvironmentName returns the environment variable of a flag: EXEUNT_TLS_SAN for tls-san.
+func EnvironmentName(flag string) string {
 	return "EXEUNT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
@@ -60,7 +62,7 @@ func environmentName(flag string) string {
 func applyFile(flags *pflag.FlagSet, file string, sources map[string]string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("--%s: %w", configFlag, err)
+		return fmt.Errorf("--%s: %w", ConfigFlag, err)
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(data, &document); err != nil {
@@ -78,7 +80,7 @@ func applyFile(flags *pflag.FlagSet, file string, sources map[string]string) err
 		key, value := pair[0], pair[1]
 		flag := flags.Lookup(key.Value)
 		switch {
-		case flag == nil || slices.Contains([]string{configFlag, "help"}, key.Value):
+		case flag == nil || slices.Contains([]string{ConfigFlag, "help"}, key.Value):
 			return fmt.Errorf("%s:%d: unknown key %q: the keys are the flags of exeunt serve, without --", file, key.Line, key.Value)
 		case lines[key.Value] > 0:
 			return fmt.Errorf("%s:%d: %s is also in line %d", file, key.Line, key.Value, lines[key.Value])
@@ -119,7 +121,7 @@ func setNode(flag *pflag.Flag, node *yaml.Node) error {
 		for pair := range slices.Chunk(texts, 2) {
 			pairs = append(pairs, pair[0]+"="+pair[1])
 		}
-		return flag.Value.Set(commaSeparated(pairs))
+		return flag.Value.Set(CommaSeparated(pairs))
 	}
 	return fmt.Errorf("want a value of type %s", flag.Value.Type())
 }
@@ -152,41 +154,11 @@ func mask(value string) string {
 	return u.Redacted()
 }
 
-func newConfig() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check the server's configuration file"}
-	cmd.AddCommand(newConfigCheck())
-	return cmd
-}
-
-func newConfigCheck() *cobra.Command {
-	var o output
-	cmd := &cobra.Command{
-		Use:   "check FILE",
-		Short: "Check a configuration file without starting a server",
-		Long: `Check a configuration file as the server reads it with --config FILE, together with
-the environment variables EXEUNT_…, without starting a server. The exit code is 1 if a
-start would refuse it. With -o json the result is every setting, its value and its source.`,
-		Example: `  exeunt config check /etc/exeunt/exeunt.yaml`,
-		Args:    exactly(1, "the file"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := readConfig(cmd.Context(), map[string]string{configFlag: args[0]})
-			if err == nil {
-				err = server.Check(c)
-			}
-			if err != nil {
-				return err
-			}
-			return o.print(cmd.OutOrStdout(), document{value: c.Settings, text: func(p *printer) {
-				set := 0
-				for _, s := range c.Settings {
-					if s.Source != "default" && s.Name != configFlag {
-						set++
-					}
-				}
-				p.line("%s is valid: %s", args[0], counted(set, "setting"))
-			}})
-		},
-	}
-	o.addFlag(cmd)
-	return cmd
+// CommaSeparated joins values as repeatable flags read them.
+func CommaSeparated(values []string) string {
+	var line strings.Builder
+	w := csv.NewWriter(&line)
+	_ = w.Write(values) // a Builder does not fail
+	w.Flush()
+	return strings.TrimSuffix(line.String(), "\n")
 }
