@@ -89,6 +89,13 @@ func TestNewServiceNeedsItsPorts(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, s, err)
 		}
 	}
+	for _, life := range []time.Duration{0, 5 * time.Minute, 24 * time.Hour} { // the shortest and the longest are accepted
+		c := newHarness(t).config
+		c.TokenTTL = life
+		if _, err := broker.NewService(c); err != nil {
+			t.Errorf("tokens that live for %s: %v", life, err)
+		}
+	}
 }
 
 func TestEvents(t *testing.T) {

@@ -63,6 +63,9 @@ func TestManifestByDigest(t *testing.T) {
 		if a.header.Get("Docker-Content-Digest") != sha512(m) || a.header.Get("OCI-Tag") != "v1, v2" {
 			w.Errorf("PUT: %v", a.header)
 		}
+		if b := w.want(201, "PUT", "/v2/a/manifests/"+sha512(m), headers{"Content-Type": ociManifest}, m); b.header.Values("OCI-Tag") != nil {
+			w.Errorf("PUT without tags: %v", b.header)
+		}
 		for _, ref := range []string{"v1", "v2", sha512(m)} {
 			got := w.want(200, "GET", "/v2/a/manifests/"+ref, nil, nil)
 			if got.body != m || got.header.Get("Docker-Content-Digest") != sha512(m) {

@@ -372,3 +372,26 @@ func TestTypeConverterKnowsEveryKind(t *testing.T) {
 		}
 	})
 }
+
+// TestReturnsDeleted: a delete answers with the object that is gone for the kinds whose stores in Kubernetes have
+// ReturnDeletedObject. A Namespace goes in a later request.
+func TestReturnsDeleted(t *testing.T) {
+	t.Parallel()
+	want := map[string]bool{}
+	for _, name := range []string{
+		"csidrivers", "csinodes", "deviceclasses", "devicetaintrules", "persistentvolumeclaims", "persistentvolumes", "pods", "podtemplates",
+		"resourceclaims", "resourceclaimtemplates", "resourcequotas", "resourceslices", "serviceaccounts", "services", "storageclasses",
+		"volumeattachments", "volumeattributesclasses",
+	} {
+		want[name] = true
+	}
+	found := map[string]bool{}
+	for _, k := range append(Kinds(), Services(nil)) {
+		if k.ReturnsDeleted {
+			found[k.Plural] = true
+		}
+	}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Error(diff)
+	}
+}
