@@ -10,15 +10,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller/serviceaccount"
-	"k8s.io/kubernetes/pkg/controller/ttlafterfinished"
 
 	"github.com/exeunt/exeunt/internal/task"
 )
 
-// addControllers adds two controllers of Kubernetes that clients of an API server alone miss:
-// one fills token Secrets of ServiceAccounts, and removes them with their account; the other
-// deletes Jobs that have finished, after their spec.ttlSecondsAfterFinished. Every replica runs
-// them, and so may a kube-controller-manager: their writes are idempotent.
+// addControllers adds a controller of Kubernetes that clients of an API server alone miss: it fills the
+// token Secrets of ServiceAccounts, and removes them with their account. Every replica runs
+// it, and so may a kube-controller-manager: its writes are idempotent.
 func (s *server) addControllers(context.Context) error {
 	client, err := kubernetes.NewForConfig(s.self.config())
 	if err != nil {
@@ -26,14 +24,6 @@ func (s *server) addControllers(context.Context) error {
 	}
 	s.add(part{name: "controllers", tasks: []task.Task{
 		{Name: "account-secrets", Run: func(ctx context.Context) error { return s.fillSecrets(ctx, client) }},
-		{Name: "finished-jobs", Run: func(ctx context.Context) error {
-			factory := informers.NewSharedInformerFactory(client, 0)
-			jobs := ttlafterfinished.New(ctx, factory.Batch().V1().Jobs(), client)
-			factory.StartWithContext(ctx)
-			jobs.Run(ctx, 1)
-			factory.Shutdown()
-			return nil
-		}},
 	}})
 	return nil
 }

@@ -56,7 +56,7 @@ type part struct {
 // controllerTasks are those that Config.NoControllers leaves off.
 var controllerTasks = []string{
 	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "expiry", "mesh",
-	"broker", "broker-events", "broker-follow", "blueprints", "account-secrets", "finished-jobs",
+	"broker", "broker-events", "broker-follow", "blueprints", "account-secrets",
 }
 
 // assemble builds the parts. A part uses those above it. The store does not run yet: what reads or writes

@@ -103,3 +103,17 @@ func testContent(t *testing.T, db *sqldb.DB) {
 	}
 	c.want("p1; p3; p4", `SELECT path FROM gc_unlink_queue ORDER BY path`)
 }
+
+// TestFinishedJobsOfBefore: an upgrade looks at the Jobs that a server without expiry has stored.
+func TestFinishedJobsOfBefore(t *testing.T) {
+	eachEmpty(t, func(t *testing.T, db *sqldb.DB, _ string) {
+		if err := db.Up(t.Context(), 14); err != nil {
+			t.Fatal(err)
+		}
+		c := fill(t, db, `INSERT INTO objects (id, uid, kind, namespace, name, revision) VALUES (1, 'j', 'jobs.batch', 'n', 'j', 1), (2, 'c', 'configmaps', 'n', 'j', 2)`)
+		if err := db.Up(t.Context(), 15); err != nil {
+			t.Fatal(err)
+		}
+		c.want("j", `SELECT uid FROM expiry_reviews WHERE review_after = 0`)
+	})
+}

@@ -12,3 +12,7 @@ CREATE TABLE expiry_reviews (
     traceparent  TEXT
 ) STRICT;
 CREATE INDEX expiry_reviews_review_after_idx ON expiry_reviews (review_after);
+
+-- Jobs that finished before have never been looked at.
+INSERT INTO expiry_reviews (uid, review_after, review_count, event, created_at)
+SELECT uid, 0, 0, 'upgrade', 0 FROM objects WHERE kind = 'jobs.batch';
