@@ -145,10 +145,11 @@ func parseVersion(version string) (int64, error) {
 	if err == nil {
 		return n, nil
 	}
-	if _, number := strconv.ParseUint(version, 10, 64); number != nil {
-		err = number
+	_, number := strconv.ParseUint(version, 10, 64)
+	if number == nil {
+		return 0, err // a version that Kubernetes could have, and no server of ours
 	}
-	return 0, &object.Error{Code: object.Versioned, Message: field.Invalid(field.NewPath("resourceVersion"), version, err.Error()).Error()}
+	return 0, &object.Error{Code: object.Versioned, Message: field.Invalid(field.NewPath("resourceVersion"), version, number.Error()).Error()}
 }
 
 // openListing opens the snapshot. It refuses a resourceVersion newer than the
