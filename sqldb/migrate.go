@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/exeunt/exeunt/sqldb/schema"
 )
@@ -307,14 +309,16 @@ func (db *DB) copyBefore(ctx context.Context, steps []schema.Migration) error {
 // The copy gets its name when it is complete and durable.
 func (db *DB) copyFile(ctx context.Context, step int) (err error) {
 	name := fmt.Sprintf("%s.step-%d", db.path, step)
-	partial := name + ".partial"
-	if err := os.Remove(partial); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// A copy of another opener of the file in this process may be under way: each has a name of its own.
+	ours := fmt.Sprintf("%s.%d-", filepath.Base(name), os.Getpid())
+	if err := removePartial(name, ours); err != nil {
 		return err
 	}
-	file, err := os.OpenFile(partial, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // SQLite would take another mode
+	file, err := os.CreateTemp(filepath.Dir(name), ours+"*.partial") // SQLite would take another mode
 	if err != nil {
 		return err
 	}
+	partial := file.Name()
 	err = db.vacuumInto(ctx, partial)
 	if err == nil {
 		err = file.Sync()
@@ -323,4 +327,16 @@ func (db *DB) copyFile(ctx context.Context, step int) (err error) {
 		return errors.Join(err, os.Remove(partial))
 	}
 	return os.Rename(partial, name)
+}
+
+// removePartial removes the copies that a kill has left. Those of this process begin with ours.
+func removePartial(name, ours string) error {
+	entries, err := os.ReadDir(filepath.Dir(name))
+	for _, e := range entries {
+		base := e.Name()
+		if err == nil && strings.HasPrefix(base, filepath.Base(name)+".") && strings.HasSuffix(base, ".partial") && !strings.HasPrefix(base, ours) {
+			err = os.Remove(filepath.Join(filepath.Dir(name), base))
+		}
+	}
+	return err
 }
