@@ -16,7 +16,7 @@ import (
 // Others ask that package. Tests may read any table.
 var tableOwners = map[string][]string{
 	"store": {
-		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "seal_keys", "sealed_kinds",
+		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "history", "history_bounds", "history_times", "seal_keys", "sealed_kinds",
 	},
 	"gc":              {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
 	"admission/quota": {"quota_reviews"},

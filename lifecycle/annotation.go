@@ -13,8 +13,12 @@ import (
 )
 
 // ArchiveFor is the annotation of a Namespace that says how long the archive keeps its
-// objects, as a Go duration: "72h".
+// objects, as a duration: "3d", "72h".
 const ArchiveFor = "lifecycle.exeunt.dev/archive-for"
+
+// HistoryFor is the annotation of a Namespace that says how long earlier versions of its
+// objects are kept, as a duration: "3d", "72h".
+const HistoryFor = "lifecycle.exeunt.dev/history-for"
 
 // annotation is one of this server's domain.
 type annotation struct {
@@ -31,6 +35,7 @@ var annotations = []annotation{
 	{MaxCascade, checks(parseLimit)},
 	{ConfirmBy, checks(parseConfirmBy)},
 	{ArchiveFor, checks(parseWindow)},
+	{HistoryFor, checks(parseWindow)},
 	{PropagateGrace, checkGrace},
 	{ExpiresAt, checks(parseTime)},
 	{TTL, checks(parseAge)},
@@ -128,6 +133,11 @@ func read[T any](m map[string]string, name string, parse func(string) (T, error)
 // objects.
 func ArchiveWindow(namespace map[string]string) (time.Duration, bool) {
 	return read(namespace, ArchiveFor, parseWindow)
+}
+
+// HistoryWindow is how long the annotations of a Namespace ask the history to keep versions.
+func HistoryWindow(namespace map[string]string) (time.Duration, bool) {
+	return read(namespace, HistoryFor, parseWindow)
 }
 
 // checkAnnotations refuses values that the server would ignore, and marks that a client

@@ -22,6 +22,7 @@ func TestAnnotations(t *testing.T) {
 		MaxCascade:     {[]string{"0", "1", "1000", "9223372036854775807"}, []string{"abc", "1,000", "-1", "", "1.5", "1e3", " 1", "9223372036854775808"}, "number of objects in plain digits"},
 		ConfirmCascade: {[]string{"1", "1000"}, []string{"0", "all", "true", "-1", ""}, "number of objects that may go"},
 		ConfirmBy:      {[]string{"another-user"}, []string{"", "me", "true", "Another-User"}, `must be "another-user"`},
+		HistoryFor:     {[]string{"0s", "72h", "3d"}, []string{"forever", "3 days", "-1h", ""}, `duration such as "3d"`},
 		ArchiveFor:     {[]string{"0s", "72h", "1h30m", "3d"}, []string{"forever", "3 days", "72", "-1h", ""}, `duration such as "3d"`},
 		PropagateGrace: {[]string{"0", "30", "true"}, []string{"false", "-1", "30s", ""}, "number of seconds"},
 	} {

@@ -157,7 +157,7 @@ func (f *effect) causeOfRemoval() cause {
 
 // sameCause says whether two deletions have the same cause.
 func (f *effect) sameCause(other *effect) bool {
-	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester && f.request == other.request
+	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester && f.request == other.request && f.author == other.author
 }
 
 // Eviction is cascades that leave the archive before their time.
@@ -186,7 +186,7 @@ func (s *Store) Expiries(ctx context.Context, of map[string]*Archived) (map[stri
 
 // expiring is the transaction as package expiry uses it.
 func (s *Store) expiring(t *Tx) *expiry.Tx {
-	x := &expiry.Tx{Sender: t, Engine: t.engine, Now: t.Now, Revision: t.revision, Compacted: t.compacted}
+	x := &expiry.Tx{Sender: t, Engine: t.engine, Now: t.Now, Revision: t.revision, Compacted: t.moved}
 	if report := s.onEvict.Load(); report != nil {
 		x.OnEvict = func(ctx context.Context, e Eviction) error { return (*report)(ctx, t, e) }
 	}

@@ -66,6 +66,7 @@ type effect struct {
 
 	// The cause, of an effect that begins or completes a deletion: see archive.go.
 	actor, cascade, requester, request string
+	author                             string // history.Author
 	trace                              string // traceparent of the request or review; empty: none
 	at                                 int64  // Unix milliseconds
 
@@ -205,6 +206,7 @@ func (t *Tx) decideAll(log *slog.Logger, v *view, ops []*operation) []*effect {
 		if op.err = op.effect.seal(t.keys, t.sealing); op.err != nil {
 			continue
 		}
+		op.effect.author = authorOf(op.ctx)
 		op.effect.accept(next, v)
 		next++
 		effects = append(effects, &op.effect)

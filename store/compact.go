@@ -13,7 +13,6 @@ import (
 )
 
 const (
-	compactStep  = 1000     // revisions per transaction
 	vacuumStep   = 512      // pages per transaction
 	longLog      = 16 << 20 // bytes of write-ahead log at which it is truncated
 	idleLogBytes = 1 << 20  // the same, while there are no writes
@@ -59,6 +58,9 @@ func (s *Store) runCompactor(ctx context.Context) {
 			err = s.expiry.Run(ctx)
 		}
 		if err == nil {
+			err = s.past.Expire(ctx)
+		}
+		if err == nil {
 			err = s.removeDue(ctx)
 		}
 		if err == nil {
@@ -71,24 +73,16 @@ func (s *Store) runCompactor(ctx context.Context) {
 	}
 }
 
-// compact deletes the states that only lists and watches before revision to need.
-// It works in small steps, each a transaction between two batches of the writer.
+// compact takes out of the log the states that only lists and watches before revision to need, and moves them into the
+// history. It works in small steps, each a transaction between two batches of the writer.
 func (s *Store) compact(ctx context.Context, to int64) error {
-	for done := false; !done; {
-		err := s.Transact(ctx, func(t *Tx) error {
-			last := min(to, t.revision)
-			end := min(last, t.compacted+compactStep)
-			if done = end >= last; last <= t.compacted {
-				return nil
-			}
-			t.Defer(compactBodies, t.compacted, end)
-			t.Defer(compactTombstones, t.compacted, end)
-			t.Defer(setCompacted, end)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("compact to %d: %w", to, err)
-		}
+	current, compacted, err := s.revisions(ctx)
+	if err != nil {
+		return err
+	}
+	// What is compacted may not be moved: in a restored backup.
+	if err := s.past.Move(ctx, max(min(to, current), compacted)); err != nil {
+		return fmt.Errorf("compact to %d: %w", to, err)
 	}
 	return nil
 }

@@ -102,6 +102,9 @@ func count(t *testing.T, s *Store) (n int) {
 	return n
 }
 
+// compactStep is how many changes one transaction of a compaction takes: moveStep of package history.
+const compactStep = 1000
+
 // TestCompactInSteps compacts more than one step while others write.
 func TestCompactInSteps(t *testing.T) {
 	each(t, func(t *testing.T, s running) {

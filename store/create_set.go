@@ -14,7 +14,7 @@ func (q *statements) addCreates(rest []*effect) {
 	for len(rest) > 0 {
 		n := leadingCreates(q.engine, rest)
 		if n >= minSet {
-			queueCreates(&q.queued, q.engine, rest[:n])
+			q.addCreateSet(rest[:n])
 		} else {
 			n = max(n, 1)
 			q.addEach(rest[:n])
@@ -57,9 +57,10 @@ func (f *effect) inSet(engine sqldb.Engine) bool {
 	return utf8.ValidString(f.uid) && strings.IndexByte(f.uid, 0) < 0
 }
 
-// queueCreates adds the statements of creates: three or four for the set. As with
+// addCreateSet adds the statements of creates: three or four for the set. As with
 // effect.queue, what a create restores comes before its insert.
-func queueCreates(b *sqldb.Batch, engine sqldb.Engine, run []*effect) {
+func (q *statements) addCreateSet(run []*effect) {
+	b, engine := &q.queued, q.engine
 	queueRestored(b, engine, run)
 	var references referenceRows
 	for _, f := range run {
@@ -74,19 +75,19 @@ func queueCreates(b *sqldb.Batch, engine sqldb.Engine, run []*effect) {
 			finalizing[i], bodies[i], cascades[i] = f.finalizing, f.stored, nullable[string](f.ownColumn())
 		}
 		b.Exec(createSetPostgres, ids, uids, kinds, namespaces, names, finalizing, cascades)
-		b.Exec(createdSetPostgres, ids, uids, kinds, namespaces, names, bodies)
+		b.Exec(createdSetPostgres, ids, uids, kinds, namespaces, names, bodies, q.at, authorsOf(run))
 		references.queue(b)
 		return
 	}
-	heads, places := make([][6]any, len(run)), make([][2]int, len(run))
+	heads, places := make([][6]any, len(run)), make([][3]any, len(run))
 	var bodies []byte
 	for i, f := range run {
 		heads[i] = [6]any{f.uid, f.key.Kind, f.key.Namespace, f.key.Name, f.finalizing, f.ownColumn()}
-		places[i] = [2]int{len(bodies) + 1, len(f.stored)}
+		places[i] = [3]any{len(bodies) + 1, len(f.stored), f.by()}
 		bodies = append(bodies, f.stored...)
 	}
 	b.Exec(createSetSQLite, sqldb.JSON(heads), run[0].revision)
-	b.Exec(createdSetSQLite, sqldb.JSON(places), run[0].revision, bodies)
+	b.Exec(createdSetSQLite, sqldb.JSON(places), run[0].revision, bodies, q.at)
 	if len(references.dependents) > 0 {
 		b.Exec(ownSetSQLite, references.json())
 	}
@@ -227,13 +228,13 @@ CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 
 // burySet writes the tombstones.
 const (
 	burySetSQLite = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous)
-SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, at, author)
+SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision, $3, $4
 FROM json_each($1) j JOIN objects o ON o.id = j.value`
 	burySetPostgres = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous)
-SELECT $2 + j.place - 1, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision
-FROM unnest($1::bigint[]) WITH ORDINALITY AS j (id, place)
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, at, author)
+SELECT $2 + j.place - 1, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision, $3, j.author
+FROM unnest($1::bigint[], $4::text[]) WITH ORDINALITY AS j (id, author, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o`
 )
 
@@ -249,8 +250,8 @@ var disownSet = sqldb.WithLists(`DELETE FROM owners WHERE dependent IN LIST($1, 
 // and the length of its body in $3.
 const (
 	logSetSQLite = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
-SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 2, o.revision, substr($3, j.value ->> 1, j.value ->> 2)
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body, at, author)
+SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 2, o.revision, substr($3, j.value ->> 1, j.value ->> 2), $4, j.value ->> 3
 FROM json_each($1) j JOIN objects o ON o.id = j.value ->> 0`
 	touchSetSQLite = `
 UPDATE objects SET revision = $2 + j.key, finalizing = $3 FROM json_each($1) j WHERE objects.id = j.value`
@@ -284,9 +285,9 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]
     AS r (id, revision, deletion_time, grace_seconds, finalizing, actor, cascade, requester, request_id)
 WHERE o.id = r.id`
 	logSetPostgres = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
-SELECT r.revision, o.id, o.uid, o.kind, o.namespace, o.name, 2, r.previous, r.body
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) AS r (id, revision, previous, body)
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body, at, author)
+SELECT r.revision, o.id, o.uid, o.kind, o.namespace, o.name, 2, r.previous, r.body, $5, r.author
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[], $6::text[]) AS r (id, revision, previous, body, author)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = r.id OFFSET 0) AS o`
 	ownSetPostgres = `
 INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
@@ -317,13 +318,13 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bi
 
 	// createdSet: $1 has on SQLite the offset and the length of each body in $3.
 	createdSetSQLite = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
-SELECT o.id, o.id, o.uid, o.kind, o.namespace, o.name, 1, substr($3, j.value ->> 0, j.value ->> 1)
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body, at, author)
+SELECT o.id, o.id, o.uid, o.kind, o.namespace, o.name, 1, substr($3, j.value ->> 0, j.value ->> 1), $4, j.value ->> 2
 FROM json_each($1) j CROSS JOIN objects o ON o.id = $2 + j.key`
 	createdSetPostgres = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body)
-SELECT id, id, uid, kind, namespace, name, 1, body
-FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[]) AS r (id, uid, kind, namespace, name, body)`
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, body, at, author)
+SELECT id, id, uid, kind, namespace, name, 1, body, $7, author
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $8::text[]) AS r (id, uid, kind, namespace, name, body, author)`
 
 	ownSetSQLite = `
 INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
@@ -353,6 +354,7 @@ type statements struct {
 
 	queued   sqldb.Batch
 	archived int64 // bytes that the effects add to the archive
+	at       int64 // changes.at of the effects; set when the lock is held
 }
 
 // addAll adds the statements of effects with consecutive revisions, in their order.
@@ -391,7 +393,7 @@ func (q *statements) add(run []*effect) {
 // addEach adds statements for each effect.
 func (q *statements) addEach(run []*effect) {
 	for _, f := range run {
-		q.archived += f.queue(&q.queued, q.archive)
+		q.archived += f.queue(&q.queued, q.archive, q.at)
 	}
 }
 

@@ -21,6 +21,8 @@ type ListRequest struct {
 	Limit int
 	// Revision is the revision to list the state of. 0: the newest.
 	Revision int64
+	// Past allows a revision that is compacted, if the history has the state.
+	Past bool
 	// AfterNamespace and AfterName are where the page before ended.
 	AfterNamespace, AfterName string
 	// Match says whether an object is wanted. Its error ends the listing. Nil: all are.
@@ -56,6 +58,9 @@ type Listing struct {
 	recording *cachedListing // collects what is read, for the next list; nil: not wanted
 	recorded  int            // how many objects of this page are in it
 
+	moved int64   // as in the last snapshot; states from before are in the history
+	rows  []int64 // for a state from before: the rows of the history with the objects of run; 0: the log has it
+
 	count int
 	more  bool
 	ended bool
@@ -78,7 +83,9 @@ func (s *Store) List(ctx context.Context, r ListRequest) (*Listing, error) {
 	}
 	var err error
 	if l.fromCache, err = s.listFromCache(ctx, l); err == nil && !l.fromCache {
-		l.startRecording()
+		if !r.Past {
+			l.startRecording()
+		}
 		err = l.read()
 	}
 	if err != nil {
@@ -188,8 +195,12 @@ func (l *Listing) read() error {
 		return object.Errorf(object.TooLargeVersion, "Too large resource version: %d, current: %d", l.revision, current)
 	case l.revision == 0:
 		l.revision = current
-	case l.revision < compacted:
+	case l.revision < compacted && !l.request.Past:
 		return feed.Expired(l.revision, compacted)
+	case l.revision < compacted:
+		if err := l.checkPast(ctx, s); err != nil {
+			return err
+		}
 	}
 	if err := l.readRun(ctx, s, l.revision < current); err != nil {
 		return err
@@ -228,9 +239,11 @@ func (l *Listing) readRun(ctx context.Context, s *Snapshot, past bool) error {
 
 func (l *Listing) readHeads(ctx context.Context, s *Snapshot, length int, past bool) error {
 	clear(l.run) // else a shorter run keeps the bodies behind it in memory
-	l.run = l.run[:0]
+	l.run, l.rows = l.run[:0], l.rows[:0]
 	statement, args := listHeads, []any{l.request.Kind, l.afterNamespace, l.afterName, l.lastNamespace, l.request.Name}
 	switch {
+	case past && l.revision < l.moved:
+		return l.readPast(ctx, s, args, length)
 	case past:
 		statement, args = listAt, append(args, l.revision)
 	case l.request.Namespace != "" && l.request.Name != "":
@@ -253,6 +266,9 @@ func (l *Listing) readBodies(ctx context.Context, s *Snapshot, limit int) error 
 			n = max((limit-size)/l.average, 1)
 		}
 		to := min(from+n, len(l.run))
+		if err := l.fillPast(ctx, s, from, to); err != nil {
+			return err
+		}
 		if err := l.fill(ctx, s, l.run[from:to]); err != nil {
 			return err
 		}
@@ -274,6 +290,9 @@ func (l *Listing) readBodies(ctx context.Context, s *Snapshot, limit int) error 
 func (l *Listing) fill(ctx context.Context, s *Snapshot, run []object.Object) error {
 	var missing []int64
 	for i := range run {
+		if run[i].Body != nil {
+			continue
+		}
 		if run[i].Body = l.store.bodies.get(run[i].Revision); run[i].Body == nil {
 			missing = append(missing, run[i].Revision)
 		}

@@ -121,19 +121,14 @@ func (t *Tx) Restore(ctx context.Context, r CreateRequest) error {
 // writes a second the gap lasts for a year.
 const restoredGap = 1_000_000_000_000
 
-// Restored prepares a database that was copied earlier, before a server opens it. The
-// log is compacted to its end and the revision jumps by restoredGap, so a list or watch
-// from any revision that was issued before gets Expired, and no revision is issued
-// twice. It returns the new revision.
+// Restored prepares a database that was copied earlier, before a server opens it. The revision jumps by
+// restoredGap, and everything before counts as compacted, so a list or watch from any revision that was issued
+// before gets Expired, and no revision is issued twice. It returns the new revision. The server moves what is in
+// the log into the history.
 func Restored(ctx context.Context, tx *sql.Tx) (int64, error) {
 	var current, compacted int64
 	if err := tx.QueryRowContext(ctx, readRevision).Scan(&current, &compacted); err != nil {
 		return 0, fmt.Errorf("raise the revision: %w", err)
-	}
-	for _, statement := range []string{compactBodies, compactTombstones} {
-		if _, err := tx.ExecContext(ctx, statement, compacted, current); err != nil {
-			return 0, fmt.Errorf("compact the restored log: %w", err)
-		}
 	}
 	next := current + restoredGap
 	if _, err := tx.ExecContext(ctx, raiseRevision, next); err != nil {

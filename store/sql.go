@@ -14,12 +14,12 @@ const readRevision = `SELECT current, compacted FROM revision`
 // the lock stays true until its commit. On SQLite the transaction itself is the
 // lock.
 const (
-	lockRevisionSQLite   = `SELECT current, compacted, quotas FROM revision`
-	lockRevisionPostgres = `SELECT current, compacted, quotas FROM revision FOR UPDATE`
+	lockRevisionSQLite   = `SELECT current, compacted, quotas, changed_at, moved FROM revision`
+	lockRevisionPostgres = `SELECT current, compacted, quotas, changed_at, moved FROM revision FOR UPDATE`
 )
 
 // setRevision ends every write. $2 is how many bytes the write adds to the archive.
-const setRevision = `UPDATE revision SET current = $1, archived = archived + $2`
+const setRevision = `UPDATE revision SET current = $1, archived = archived + $2, changed_at = $3`
 
 // setQuotas notes that a write changed what a quota limits.
 const setQuotas = `UPDATE revision SET quotas = $1`
@@ -67,8 +67,8 @@ WHERE id = $1`
 const deleteObject = `DELETE FROM objects WHERE id = $1`
 
 const insertChange = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body, at, author)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
 // hasDependents uses the index on owners. ORDER BY forces PostgreSQL to use it
 // even if it expects that nearly every row matches.
@@ -156,7 +156,8 @@ DELETE FROM changes WHERE revision IN (
 const compactTombstones = `
 DELETE FROM changes WHERE revision > $1 AND revision <= $2 AND type = 3`
 
-const setCompacted = `UPDATE revision SET compacted = $1`
+// setCompacted: the log is without what was replaced up to $1, and lists and watches from before are refused.
+const setCompacted = `UPDATE revision SET moved = $1, compacted = CASE WHEN compacted < $1 THEN $1 ELSE compacted END`
 
 // The statements about the archive, the same on both engines.
 
@@ -179,7 +180,7 @@ var supersede = [...]map[sqldb.Engine]string{
 	sqldb.WithLists(`
 DELETE FROM changes WHERE revision IN (
     SELECT a.body_revision FROM archive a
-    WHERE a.uid IN LIST($1, text) AND coalesce(a.body_replaced, a.id) <= (SELECT compacted FROM revision))`),
+    WHERE a.uid IN LIST($1, text) AND coalesce(a.body_replaced, a.id) <= (SELECT moved FROM revision))`),
 	sqldb.WithLists(`UPDATE revision SET archived = archived - coalesce((SELECT sum(size) FROM archive WHERE uid IN LIST($1, text)), 0)`),
 	sqldb.WithLists(`DELETE FROM archive WHERE uid IN LIST($1, text)`),
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store/expiry"
 	"github.com/exeunt/exeunt/store/feed"
+	"github.com/exeunt/exeunt/store/history"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -58,6 +59,9 @@ type Options struct {
 
 	// Archive configures the archive of removed objects. The zero value: none.
 	Archive ArchiveOptions
+
+	// History configures the history of objects. The zero value: none.
+	History HistoryOptions
 
 	// EventTTL is how long an Event lives after its last write. 0: until it is
 	// deleted.
@@ -94,6 +98,7 @@ type Store struct {
 	listings  *listingCache
 	sealed    seal.Database
 	expiry    *expiry.Expiry
+	past      *history.History
 
 	follow sync.Mutex // held while the feed is moved forward
 	// readLogged is readChanges, for filling the feed. Tests replace it to run a
@@ -124,7 +129,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	setDefaults(&o)
 	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, archive: newArchivist(o.Archive), nudged: make(chan struct{}, 1), closed: make(chan struct{})}
 	s.sealed = seal.Database{DB: o.DB, Keys: o.Keys, Logger: o.Logger}
-	s.expiry = newExpiry(s)
+	s.expiry, s.past = newExpiry(s), newHistory(s)
 	s.readLogged = s.readChanges
 	current, _, err := s.revisions(ctx)
 	if err != nil {

@@ -28,6 +28,8 @@ type Tx struct {
 	// compacted is the revision that the log is compacted to, and quotas that of the last write that changed what a
 	// quota limits.
 	compacted, quotas int64
+	changedAt, moved  int64 // revision.changed_at and revision.moved
+	author            string
 	effects           []*effect
 	waiting           []*effect // all of one type; their statements are added at once, as a set if possible
 	writes            statements
@@ -50,10 +52,12 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tx{tx: tx, Now: s.now()}
+	t := &Tx{tx: tx, Now: s.now(), author: authorOf(ctx)}
 	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{s.opts.EventTTL, s.opts.Due}}
 	t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
-	t.flushed.Query(func(row sqldb.Row) error { return row.Scan(&t.revision, &t.compacted, &t.quotas) }, t.pick(lockRevisionSQLite, lockRevisionPostgres))
+	t.flushed.Query(func(row sqldb.Row) error {
+		return row.Scan(&t.revision, &t.compacted, &t.quotas, &t.changedAt, &t.moved)
+	}, t.pick(lockRevisionSQLite, lockRevisionPostgres))
 	return t, nil
 }
 
@@ -93,7 +97,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 // finish sets the revision, commits, and publishes the events. After a sqldb.RefusedError nothing was committed.
 func (s *Store) finish(ctx context.Context, t *Tx) error {
 	if len(t.effects) > 0 {
-		t.flushed.Exec(setRevision, t.revision, t.writes.archived)
+		t.flushed.Exec(setRevision, t.revision, t.writes.archived, t.writes.at)
 		queueLimits(&t.flushed, t.limits, t.revision)
 		if t.engine == sqldb.Postgres {
 			t.flushed.Exec(notifyPostgres, strconv.FormatInt(t.revision, 10))
@@ -152,7 +156,7 @@ func (t *Tx) add(f *effect) {
 	if f.before != nil {
 		f.id = f.before.id
 	}
-	f.at = t.Now.UnixMilli()
+	f.at, f.author = t.Now.UnixMilli(), t.author
 	if err := f.seal(t.keys, t.sealing); err != nil {
 		t.unsealed = err
 	}
@@ -203,6 +207,9 @@ func (t *Tx) sendAll(ctx context.Context, b *sqldb.Batch) error {
 	}
 	if locks && t.revision == 0 {
 		return errors.New("the table revision has no row")
+	}
+	if locks { // the clocks of replicas differ, and the times of revisions must not fall
+		t.writes.at = max(t.Now.UnixMilli(), t.changedAt)
 	}
 	return nil
 }

@@ -148,16 +148,16 @@ func (f *effect) joins(engine sqldb.Engine, first *effect, bytes int) bool {
 func (q *statements) addRewriteRun(run []*effect) {
 	first := run[0]
 	var bodies []byte
-	places := make([][3]int64, len(run))
+	places := make([][4]any, len(run))
 	var disowned []*effect
 	for i, f := range run {
-		places[i] = [3]int64{f.id, int64(len(bodies) + 1), int64(len(f.stored))}
+		places[i] = [4]any{f.id, len(bodies) + 1, len(f.stored), f.by()}
 		bodies = append(bodies, f.stored...)
 		if f.ownersChange {
 			disowned = append(disowned, f)
 		}
 	}
-	q.queued.Exec(logSetSQLite, sqldb.JSON(places), first.revision, bodies)
+	q.queued.Exec(logSetSQLite, sqldb.JSON(places), first.revision, bodies, q.at)
 	if first.staysActive() {
 		q.queued.Exec(touchSetSQLite, q.ids(run), first.revision, first.finalizing)
 	} else {
@@ -198,7 +198,7 @@ func (q *statements) addRewriteArrays(run []*effect) {
 	} else {
 		q.queued.Exec(rewriteSetPostgres, ids, revisions, deletions, graces, finalizing, actors, cascades, requesters, requests)
 	}
-	q.queued.Exec(logSetPostgres, ids, revisions, previous, bodies)
+	q.queued.Exec(logSetPostgres, ids, revisions, previous, bodies, q.at, authorsOf(run))
 	if len(disowned) > 0 {
 		q.queued.Exec(disownSet[q.engine], disowned)
 	}

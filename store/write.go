@@ -50,7 +50,7 @@ func tracesOf(effects []*effect) (traces map[string]string) {
 
 // queue adds the statements of one effect. It returns the bytes that they add
 // to the archive.
-func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
+func (f *effect) queue(b *sqldb.Batch, archive archivist, at int64) (archived int64) {
 	k := f.key
 	var previous, body any
 	if f.before != nil {
@@ -76,7 +76,7 @@ func (f *effect) queue(b *sqldb.Batch, archive archivist) (archived int64) {
 		archived = archive.queue(b, f) // reads the head: before it is deleted
 		b.Exec(deleteObject, f.id)
 	}
-	b.Exec(insertChange, f.revision, f.id, f.uid, k.Kind, k.Namespace, k.Name, int64(f.Type), previous, body)
+	b.Exec(insertChange, f.revision, f.id, f.uid, k.Kind, k.Namespace, k.Name, int64(f.Type), previous, body, at, f.by())
 	if f.ownersChange {
 		for _, o := range f.owners {
 			b.Exec(insertOwner, f.id, o.uid, o.blocking, o.controller, o.group, o.kind, o.name)
@@ -126,9 +126,9 @@ func (q *statements) addRemovalSet(run []*effect) {
 		q.archiveSet(run)
 	}
 	if q.engine == sqldb.Postgres {
-		q.queued.Exec(burySetPostgres, ids, first)
+		q.queued.Exec(burySetPostgres, ids, first, q.at, authorsOf(run))
 	} else {
-		q.queued.Exec(burySetSQLite, ids, first)
+		q.queued.Exec(burySetSQLite, ids, first, q.at, run[0].by())
 		q.queued.Exec(disownSet[q.engine], ids) // faster than the trigger, which deletes row by row
 	}
 	q.queued.Exec(deleteSet[q.engine], ids)

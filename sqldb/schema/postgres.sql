@@ -1124,6 +1124,8 @@ CREATE TABLE changes (
     type integer NOT NULL,
     previous bigint,
     body bytea,
+    at bigint,
+    author text COLLATE "C",
     CONSTRAINT changes_pkey PRIMARY KEY (revision),
     CONSTRAINT changes_type_check CHECK ((type = ANY (ARRAY[1, 2, 3])))
 );
@@ -1143,6 +1145,10 @@ COMMENT ON COLUMN changes.type IS '1 created, 2 updated, 3 removed';
 COMMENT ON COLUMN changes.previous IS 'revision of the state before; null: created';
 
 COMMENT ON COLUMN changes.body IS 'null: removed; the last body is at previous';
+
+COMMENT ON COLUMN changes.at IS 'when the change was made, never before an earlier one; Unix milliseconds; null: by a version that did not record it';
+
+COMMENT ON COLUMN changes.author IS 'user, client, verb and request id, a line each; null: the server itself, or not recorded';
 
 CREATE TABLE console_sessions (
     id text NOT NULL,
@@ -1446,6 +1452,75 @@ COMMENT ON TABLE gc_unlink_queue IS 'Paths of the blob store that no row names a
 COMMENT ON COLUMN gc_unlink_queue.size IS 'bytes, as far as known';
 
 COMMENT ON COLUMN gc_unlink_queue.traceparent IS 'the trace that enqueued the row; null: none';
+
+CREATE TABLE history (
+    id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    object bigint NOT NULL,
+    uid text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    namespace text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    first bigint NOT NULL,
+    until bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    open integer NOT NULL,
+    versions bigint NOT NULL,
+    size bigint NOT NULL,
+    body bytea STORAGE EXTERNAL NOT NULL,
+    CONSTRAINT history_pkey PRIMARY KEY (id)
+);
+
+CREATE UNIQUE INDEX history_key_idx ON public.history USING btree (kind, namespace, name, first, until);
+
+CREATE INDEX history_namespace_idx ON public.history USING btree (namespace, ended_at, id);
+
+COMMENT ON INDEX history_namespace_idx IS 'What leaves first.';
+
+CREATE UNIQUE INDEX history_open_idx ON public.history USING btree (object) WHERE (open = 1);
+
+CREATE INDEX history_uid_idx ON public.history USING btree (uid);
+
+COMMENT ON TABLE history IS 'Earlier versions of objects, which compaction moves here from changes. A row has several versions of one object, one after the other.';
+
+COMMENT ON COLUMN history.object IS 'objects.id';
+
+COMMENT ON COLUMN history.first IS 'revision of the oldest version';
+
+COMMENT ON COLUMN history.until IS 'the revision that replaced or removed the newest version';
+
+COMMENT ON COLUMN history.ended_at IS 'when that was; Unix milliseconds';
+
+COMMENT ON COLUMN history.open IS 'boolean: the next version of the object is added to this row';
+
+COMMENT ON COLUMN history.size IS 'bytes of body';
+
+COMMENT ON COLUMN history.body IS 'the versions, compressed together: store/history. Of a sealed kind: sealed';
+
+CREATE TABLE history_bounds (
+    kind text COLLATE "C" NOT NULL,
+    namespace text COLLATE "C" NOT NULL,
+    revision bigint NOT NULL,
+    bytes bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT history_bounds_pkey PRIMARY KEY (kind, namespace)
+);
+
+COMMENT ON TABLE history_bounds IS 'What the history does not have any more, and how much it has.';
+
+COMMENT ON COLUMN history_bounds.kind IS 'empty: all';
+
+COMMENT ON COLUMN history_bounds.namespace IS '''*'': all';
+
+COMMENT ON COLUMN history_bounds.revision IS 'states of these objects before this revision may be incomplete';
+
+COMMENT ON COLUMN history_bounds.bytes IS 'of the rows of history, for all kinds of one namespace';
+
+CREATE TABLE history_times (
+    at bigint NOT NULL,
+    revision bigint NOT NULL,
+    CONSTRAINT history_times_pkey PRIMARY KEY (at)
+);
+
+COMMENT ON TABLE history_times IS 'The last revision of each second in which something changed, up to revision.moved.';
 
 CREATE TABLE layers (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -1951,6 +2026,8 @@ CREATE TABLE revision (
     compacted bigint NOT NULL,
     archived bigint DEFAULT 0 NOT NULL,
     quotas bigint DEFAULT 0 NOT NULL,
+    changed_at bigint DEFAULT 0 NOT NULL,
+    moved bigint DEFAULT 0 NOT NULL,
     CONSTRAINT revision_one_check CHECK ((one = 1)),
     CONSTRAINT revision_pkey PRIMARY KEY (one)
 ) WITH (fillfactor=10);
@@ -1964,6 +2041,10 @@ COMMENT ON COLUMN revision.compacted IS 'states before this revision are gone';
 COMMENT ON COLUMN revision.archived IS 'bytes of the bodies that the archive holds: kept here because every write changes this row anyway';
 
 COMMENT ON COLUMN revision.quotas IS 'revision of the last change to what a ResourceQuota limits: every write reads this row anyway';
+
+COMMENT ON COLUMN revision.changed_at IS 'changes.at of the newest revision';
+
+COMMENT ON COLUMN revision.moved IS 'states that changes up to this revision replaced are not in the log any more';
 
 CREATE TABLE seal_keys (
     name text COLLATE "C" NOT NULL,

@@ -244,7 +244,7 @@ CREATE TABLE changes (
     type      INTEGER NOT NULL CONSTRAINT changes_type_check CHECK (type IN (1, 2, 3)), -- created, updated, removed
     previous  INTEGER,          -- revision of the state before; null: created
     body      BLOB              -- null: removed; the last body is at previous
-) STRICT;
+, at INTEGER, author TEXT) STRICT;
 
 CREATE INDEX changes_kind_revision_idx ON changes (kind, revision);
 
@@ -657,6 +657,48 @@ BEGIN
         (SELECT traceparent FROM trace_marks WHERE subject = NEW.path), (SELECT traceparent FROM trace_marks WHERE subject = ''), traceparent)
     WHERE path = NEW.path;
 END;
+
+CREATE TABLE history (
+    -- Earlier versions of objects, which compaction moves here from changes. A row has several versions of one object, one after the other.
+    id        INTEGER PRIMARY KEY,
+    object    INTEGER NOT NULL, -- objects.id
+    uid       TEXT NOT NULL,
+    kind      TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    first     INTEGER NOT NULL, -- revision of the oldest version
+    until     INTEGER NOT NULL, -- the revision that replaced or removed the newest version
+    ended_at  INTEGER NOT NULL, -- when that was; Unix milliseconds
+    open      INTEGER NOT NULL, -- boolean: the next version of the object is added to this row
+    versions  INTEGER NOT NULL,
+    size      INTEGER NOT NULL, -- bytes of body
+    body      BLOB NOT NULL     -- the versions, compressed together: store/history. Of a sealed kind: sealed
+) STRICT;
+
+CREATE UNIQUE INDEX history_key_idx ON history (kind, namespace, name, first, until);
+
+CREATE INDEX history_namespace_idx
+    -- What leaves first.
+    ON history (namespace, ended_at, id);
+
+CREATE UNIQUE INDEX history_open_idx ON history (object) WHERE open = 1;
+
+CREATE INDEX history_uid_idx ON history (uid);
+
+CREATE TABLE history_bounds (
+    -- What the history does not have any more, and how much it has.
+    kind      TEXT NOT NULL,              -- empty: all
+    namespace TEXT NOT NULL,              -- '*': all
+    revision  INTEGER NOT NULL,           -- states of these objects before this revision may be incomplete
+    bytes     INTEGER NOT NULL DEFAULT 0, -- of the rows of history, for all kinds of one namespace
+    PRIMARY KEY (kind, namespace)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE history_times (
+    -- The last revision of each second in which something changed, up to revision.moved.
+    at       INTEGER PRIMARY KEY, -- Unix seconds
+    revision INTEGER NOT NULL
+) STRICT;
 
 CREATE TABLE layers (
     -- Which blobs a manifest holds, except its configuration. A layer that
@@ -1329,7 +1371,7 @@ CREATE TABLE revision (
     compacted INTEGER NOT NULL,          -- states before this revision are gone
     archived  INTEGER NOT NULL DEFAULT 0, -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
     quotas    INTEGER NOT NULL DEFAULT 0  -- revision of the last change to what a ResourceQuota limits: every write reads this row anyway
-) STRICT;
+, changed_at INTEGER NOT NULL DEFAULT 0, moved      INTEGER NOT NULL DEFAULT 0) STRICT;
 
 CREATE TABLE seal_keys (
     -- The keys that may have sealed a body. A server without one of them is

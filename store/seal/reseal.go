@@ -35,6 +35,7 @@ type resealing struct {
 	*Database
 	between func(context.Context, func() error) error
 
+	table           *table
 	changed, failed int
 	plain           int // of changed: those that were in plain text
 }
@@ -69,19 +70,22 @@ func (r *resealing) report() {
 }
 
 func (r *resealing) kind(ctx context.Context, kind string) error {
-	for after, more := int64(0), true; more; {
-		err := r.between(ctx, func() (err error) {
-			after, more, err = r.step(ctx, kind, after)
-			return err
-		})
-		if err != nil {
-			return err
+	for i := range tables {
+		r.table = &tables[i]
+		for after, more := int64(0), true; more; {
+			err := r.between(ctx, func() (err error) {
+				after, more, err = r.step(ctx, kind, after)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// sealedRow is a row of changes.
+// sealedRow is a row of changes or of history: revision is its key.
 type sealedRow struct {
 	Object
 	revision int64
@@ -111,10 +115,10 @@ func (r *resealing) step(ctx context.Context, kind string, after int64) (last in
 		if _, sealed := SealedBy(row.body); !sealed {
 			r.plain++
 		}
-		b.Exec(replaceBody, row.revision, body)
+		b.Exec(r.table.replace, row.revision, body)
 	}
 	more = len(rows) == resealStep
-	if !more && !r.Keys.Seals(kind) && r.failed == 0 {
+	if !more && r.table.last && !r.Keys.Seals(kind) && r.failed == 0 {
 		b.Exec(deleteSealedKind, kind)
 	}
 	if b.Len() == 0 {
@@ -144,9 +148,9 @@ func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after i
 	if !r.Keys.Has(with) { // another replica has changed it since
 		return "", nil, &MissingKeyError{Name: with, Source: r.Keys.Source()}
 	}
-	statement, prefix := readUnsealed, Prefix(with)
+	statement, prefix := r.table.unsealed, Prefix(with)
 	if !r.Keys.Seals(kind) {
-		statement, prefix = readSealed, Mark()
+		statement, prefix = r.table.sealed, Mark()
 	}
 	var b sqldb.Batch
 	b.Query(func(row sqldb.Row) error {
@@ -210,6 +214,9 @@ func (d *Database) giveUp(ctx context.Context, tx *sqldb.Tx, name string) error 
 			b.Exec(replaceBody, rows[i].revision, body)
 			b.Exec(endFinalizing, rows[i].id)
 		}
+		b.Exec(forgetHistory, kind, Prefix(name), int64(len(Prefix(name))))
+		b.Exec(boundHistory, kind)
+		b.Exec(countHistory)
 		if err := tx.Send(ctx, &b); err != nil {
 			return fmt.Errorf("give up %s sealed with key %q: %w", kind, name, err)
 		}

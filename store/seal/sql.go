@@ -21,24 +21,55 @@ const (
 	deleteSealedKind = `DELETE FROM sealed_kinds WHERE kind = $1`
 )
 
-// countSealed counts the bodies of a kind that begin with $2. Index:
-// changes_kind_revision_idx.
-const countSealed = `SELECT count(*) FROM changes WHERE kind = $1 AND body IS NOT NULL AND substr(body, 1, $3) = $2`
+// countSealed counts the bodies of a kind that begin with $2. Indexes:
+// changes_kind_revision_idx, history_key_idx.
+const countSealed = `
+SELECT (SELECT count(*) FROM changes WHERE kind = $1 AND body IS NOT NULL AND substr(body, 1, $3) = $2)
+    + (SELECT count(*) FROM history WHERE kind = $1 AND substr(body, 1, $3) = $2)`
 
-// readUnsealed reads bodies of a kind after a revision that do not begin with
-// $3, whose length is $4. Index: changes_kind_revision_idx.
-const readUnsealed = `
+// table has the statements about one table with bodies. unsealed reads those of a kind after a key that do not begin
+// with $3, whose length is $4; sealed those that do.
+type table struct {
+	unsealed, sealed, replace string
+	last                      bool
+}
+
+// The history comes first: a body that leaves changes meanwhile is sealed again on its way there.
+var tables = [...]table{
+	{
+		unsealed: `
+SELECT id, uid, namespace, name, body FROM history
+WHERE kind = $1 AND id > $2 AND substr(body, 1, $4) <> $3 ORDER BY id LIMIT $5`,
+		sealed: `
+SELECT id, uid, namespace, name, body FROM history
+WHERE kind = $1 AND id > $2 AND substr(body, 1, $4) = $3 ORDER BY id LIMIT $5`,
+		replace: `UPDATE history SET body = $2 WHERE id = $1`,
+	}, {
+		unsealed: `
 SELECT revision, uid, namespace, name, body FROM changes
 WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) <> $3
-ORDER BY revision LIMIT $5`
-
-// readSealed is readUnsealed for bodies that do begin with $3.
-const readSealed = `
+ORDER BY revision LIMIT $5`,
+		sealed: `
 SELECT revision, uid, namespace, name, body FROM changes
 WHERE kind = $1 AND revision > $2 AND body IS NOT NULL AND substr(body, 1, $4) = $3
-ORDER BY revision LIMIT $5`
+ORDER BY revision LIMIT $5`,
+		replace: replaceBody,
+		last:    true,
+	},
+}
 
 const replaceBody = `UPDATE changes SET body = $2 WHERE revision = $1`
+
+// forgetHistory gives up what a lost key has sealed: earlier versions leave, and states from before are refused.
+const (
+	forgetHistory = `DELETE FROM history WHERE kind = $1 AND substr(body, 1, $3) = $2`
+	boundHistory  = `
+INSERT INTO history_bounds AS b (kind, namespace, revision) SELECT CAST($1 AS text), '*', current FROM revision WHERE TRUE
+ON CONFLICT (kind, namespace) DO UPDATE SET revision = excluded.revision`
+	countHistory = `
+UPDATE history_bounds SET bytes = (SELECT coalesce(sum(h.size), 0) FROM history h WHERE h.namespace = history_bounds.namespace)
+WHERE kind = '' AND namespace <> '*'`
+)
 
 // readSealedWith reads the rows of a kind whose body begins with $2, and the head
 // of those that are the current state of an object.

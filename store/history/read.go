@@ -1,0 +1,149 @@
+package history
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
+)
+
+// Bound reads from which revision on states of the objects of a kind are complete. An empty namespace means
+// all of them, also of a kind without namespaces: its objects are few.
+func Bound(ctx context.Context, s sqldb.Sender, kind, namespace string) (revision int64, err error) {
+	statement, args := boundOfAll, []any{kind}
+	if namespace != "" {
+		statement, args = boundOf, append(args, namespace)
+	}
+	_, err = sqldb.First(ctx, s, []any{&revision}, statement, args...)
+	return revision, err
+}
+
+// RevisionAt finds the last revision of the second in which a time lies. The times of revisions never fall, so it
+// searches the log by bisection; before the log, there are marks. 0: nothing is known of that time.
+func (h *History) RevisionAt(ctx context.Context, s sqldb.Sender, at time.Time) (int64, error) {
+	var current, compacted, moved int64
+	if _, err := sqldb.First(ctx, s, []any{&current, &compacted, &moved}, revisions); err != nil {
+		return 0, err
+	}
+	end := (at.Unix() + 1) * 1000 // the first millisecond after it
+	low, high := moved, current   // low is not after at, if it is above moved; what follows high is
+	for low < high {
+		middle := low + (high-low+1)/2
+		var changed int64
+		known, err := sqldb.First(ctx, s, []any{&changed}, timeOf, middle, moved)
+		if err != nil {
+			return 0, err
+		}
+		if known && changed >= end {
+			high = middle - 1
+		} else {
+			low = middle
+		}
+	}
+	if low > moved {
+		var changed int64
+		if known, err := sqldb.First(ctx, s, []any{&changed}, timeOf, low, moved); err != nil || known {
+			return low, err
+		}
+	}
+	var revision int64
+	_, err := sqldb.First(ctx, s, []any{&revision}, markAt, at.Unix())
+	return revision, err
+}
+
+// Pick is a version in a row.
+type Pick struct {
+	Row      int64
+	Revision int64 // the version that was the newest at this revision
+}
+
+// Objects reads versions, in the order of picks, with the revisions of their own. begin runs its work, of which one
+// piece opens one row; the result is complete when all of it has ended.
+func (h *History) Objects(ctx context.Context, s sqldb.Sender, picks []Pick, begin func(func() error)) ([]object.Object, error) {
+	ids, at := make([]int64, len(picks)), make(map[int64]int, len(picks))
+	for i, p := range picks {
+		ids[i], at[p.Row] = p.Row, i
+	}
+	out, found := make([]object.Object, len(picks)), 0
+	err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var id int64
+		var of seal.Object
+		var body []byte
+		if err := row.Scan(&id, &of.UID, &of.Kind, &of.Namespace, &of.Name, &body); err != nil {
+			return err
+		}
+		i := at[id]
+		found++
+		begin(func() (err error) {
+			out[i], err = h.pick(of, picks[i], body)
+			return err
+		})
+		return nil
+	}, chunksByID[h.DB.Engine()], sqldb.List(h.DB.Engine(), ids))
+	if err == nil && found < len(picks) {
+		err = fmt.Errorf("%d of %d rows of the history are gone", len(picks)-found, len(picks))
+	}
+	return out, err
+}
+
+func (h *History) pick(of seal.Object, p Pick, body []byte) (object.Object, error) {
+	versions, err := h.versions(of, body)
+	o := object.Object{Key: of.Key, UID: types.UID(of.UID)}
+	for _, v := range versions {
+		if v.Revision <= p.Revision {
+			o.Revision, o.Body = v.Revision, v.Body
+		}
+	}
+	if err == nil && o.Body == nil {
+		err = errDamaged
+	}
+	if err != nil {
+		return o, fmt.Errorf("history of %s at version %d, row %d: %w", of, p.Revision, p.Row, err)
+	}
+	return o, nil
+}
+
+// Versions calls visit with the versions of a name from before a revision, the newest first, until it returns false.
+func (h *History) Versions(ctx context.Context, s sqldb.Sender, key object.Key, before int64, visit func(uid string, v Version) bool) error {
+	const step = 4
+	for more := true; more; {
+		var rows []struct {
+			id   int64
+			uid  string
+			body []byte
+		}
+		err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
+			rows = append(rows, struct {
+				id   int64
+				uid  string
+				body []byte
+			}{})
+			r := &rows[len(rows)-1]
+			return row.Scan(&r.id, &r.uid, &r.body)
+		}, chunksOf, key.Kind, key.Namespace, key.Name, before, int64(step))
+		if err != nil {
+			return err
+		}
+		more = len(rows) == step
+		for _, r := range rows {
+			versions, err := h.versions(seal.Object{Key: key, UID: r.uid}, r.body)
+			if err != nil {
+				return fmt.Errorf("history of %s, row %d: %w", key, r.id, err)
+			}
+			for i := len(versions) - 1; i >= 0; i-- {
+				if v := versions[i]; v.Revision < before && !visit(r.uid, v) {
+					return nil
+				}
+			}
+			if len(versions) > 0 {
+				before = min(before, versions[0].Revision)
+			}
+		}
+	}
+	return nil
+}

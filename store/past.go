@@ -1,0 +1,264 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/history"
+)
+
+// Earlier versions of objects: who made them, and states from before the log. See package history.
+
+// HistoryOptions configure the history of objects.
+type HistoryOptions struct {
+	// For is how long a version is kept after it was replaced; a Namespace's annotation
+	// lifecycle.exeunt.dev/history-for overrides it. 0: none is kept.
+	For time.Duration
+	// MaxBytes bounds the history. Default 1 GiB.
+	MaxBytes int64
+	// Exclude has the storage names of the kinds that are left out.
+	Exclude []string
+}
+
+// Version and Author are those of package history.
+type (
+	Version = history.Version
+	Author  = history.Author
+)
+
+type authorKey struct{}
+
+// WithAuthor returns a context whose writes have an author in the log. Nothing is decided by it.
+func WithAuthor(ctx context.Context, a Author) context.Context {
+	return context.WithValue(ctx, authorKey{}, a.String())
+}
+
+func authorOf(ctx context.Context) string {
+	author, _ := ctx.Value(authorKey{}).(string)
+	return author
+}
+
+// by is the author of an effect as a column: a string, or nil. Without a request it is the part of the server that
+// deletes.
+func (f *effect) by() any {
+	switch {
+	case f.author != "":
+		return f.author
+	case f.actor != "":
+		return Author{User: f.actor, RequestID: f.request}.String()
+	}
+	return nil
+}
+
+func authorsOf(run []*effect) []*string {
+	authors := make([]*string, len(run))
+	for i, f := range run {
+		authors[i] = nullable[string](f.by())
+	}
+	return authors
+}
+
+func newHistory(s *Store) *history.History {
+	o := s.opts.History
+	return history.New(history.Options{
+		DB: s.db, Now: s.now, Logger: s.log, Keys: s.opts.Keys, For: o.For, MaxBytes: o.MaxBytes, Exclude: o.Exclude,
+		Transact: func(ctx context.Context, fn func(*history.Tx) error) error {
+			return s.Transact(ctx, func(t *Tx) error {
+				return fn(&history.Tx{Sender: t, Engine: t.engine, Revision: t.revision, Moved: t.moved, Sealing: t.sealing})
+			})
+		},
+		Compact: func(b *sqldb.Batch, from, to int64) {
+			b.Exec(compactBodies, from, to)
+			b.Exec(compactTombstones, from, to)
+			b.Exec(setCompacted, to)
+		},
+	})
+}
+
+// History is what Run keeps of earlier versions: its settings and counters.
+func (s *Store) History() *history.History { return s.past }
+
+// RevisionAt returns the last revision of the second in which a time lies. Error: Expired if the history does not
+// reach back to it.
+func (s *Store) RevisionAt(ctx context.Context, at time.Time) (int64, error) {
+	snapshot, err := s.Snapshot(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer snapshot.Close()
+	revision, err := s.past.RevisionAt(ctx, snapshot, at)
+	if err == nil && revision == 0 {
+		return 0, object.Errorf(object.Expired, "the history does not reach back to %s", at.UTC().Format(time.RFC3339))
+	}
+	if err != nil {
+		return 0, fmt.Errorf("find the revision of %s: %w", at.UTC().Format(time.RFC3339), err)
+	}
+	return revision, nil
+}
+
+// GetAt reads an object as it was at a revision. Errors: NotFound; Expired if the history does not have that state;
+// TooLargeVersion.
+func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (object.Object, error) {
+	if err := checkKey(key); err != nil {
+		return object.Object{}, err
+	}
+	l, err := s.List(ctx, ListRequest{
+		Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1, Revision: revision, Past: true,
+		AfterNamespace: key.Namespace, AfterName: before(key.Name),
+	})
+	if err != nil {
+		return object.Object{}, err
+	}
+	if l.Next() {
+		return l.Object(), nil
+	}
+	if l.Err() != nil {
+		return object.Object{}, l.Err()
+	}
+	return object.Object{}, notFound(key)
+}
+
+// before is a text shortly before a name, so that a scan of an index does not begin far from it.
+func before(name string) string {
+	last := len(name) - 1
+	if c := name[last]; c > ' ' && c <= '~' {
+		return name[:last] + string(c-1) + lastNamespace
+	}
+	return name[:last]
+}
+
+// checkPast refuses a state that the history does not have whole.
+func (l *Listing) checkPast(ctx context.Context, s *Snapshot) error {
+	bound, err := history.Bound(ctx, s, l.request.Kind, l.request.Namespace)
+	if err == nil && l.revision < bound {
+		return object.Errorf(object.Expired, "the history of %s does not reach back to version %d: it begins at version %d", l.request.Kind, l.revision, bound)
+	}
+	if err == nil {
+		_, err = sqldb.First(ctx, s, []any{&l.moved}, `SELECT moved FROM revision`)
+	}
+	return err
+}
+
+// readPast is readHeads for a state that is in the history.
+func (l *Listing) readPast(ctx context.Context, s *Snapshot, args []any, length int) error {
+	return sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		l.run = append(l.run, object.Object{Key: object.Key{Kind: l.request.Kind}})
+		l.rows = append(l.rows, 0)
+		o := &l.run[len(l.run)-1]
+		return row.Scan(&o.Namespace, &o.Name, (*string)(&o.UID), &o.Revision, &l.rows[len(l.rows)-1])
+	}, listPast, append(args, l.revision, int64(length), l.moved)...)
+}
+
+// listPast is listAt for a revision from before the log, $6: the heads that have not changed since, what the log says
+// about those that have, and the rows of the history with a version of that time, each object in one of them. The log
+// begins after $8. Indexes: unique index on objects; changes_kind_revision_idx; history_key_idx.
+const listPast = `
+SELECT u.namespace, u.name, u.uid, u.revision, u.id
+FROM (
+    SELECT o.namespace, o.name, o.uid, o.revision, 0 AS id
+    FROM objects o
+    WHERE o.kind = $1 AND (o.namespace, o.name) > ($2, $3) AND o.namespace <= $4
+      AND ($5 = '' OR o.name = $5) AND o.revision <= $6
+    UNION ALL
+    SELECT h.namespace, h.name, h.uid, h.previous, 0
+    FROM changes h
+    WHERE h.kind = $1 AND h.revision > $8 AND h.previous <= $6
+      AND (h.namespace, h.name) > ($2, $3) AND h.namespace <= $4
+      AND ($5 = '' OR h.name = $5)
+    UNION ALL
+    SELECT e.namespace, e.name, e.uid, e.first, e.id
+    FROM history e
+    WHERE e.kind = $1 AND (e.namespace, e.name) > ($2, $3) AND e.namespace <= $4
+      AND ($5 = '' OR e.name = $5) AND e.first <= $6 AND e.until > $6
+) u
+ORDER BY u.namespace, u.name
+LIMIT $7`
+
+// fillPast reads those objects of a part of the run that are in the history. Decompressing takes most of the time, so it
+// uses all processors.
+func (l *Listing) fillPast(ctx context.Context, s *Snapshot, from, to int) error {
+	if len(l.rows) == 0 {
+		return nil
+	}
+	var picks []history.Pick
+	var places []int
+	for i := from; i < to; i++ {
+		if l.rows[i] != 0 {
+			picks, places = append(picks, history.Pick{Row: l.rows[i], Revision: l.revision}), append(places, i)
+		}
+	}
+	if len(picks) == 0 {
+		return nil
+	}
+	var group errgroup.Group
+	group.SetLimit(runtime.GOMAXPROCS(0))
+	found, err := l.store.past.Objects(ctx, s, picks, group.Go)
+	if err := errors.Join(err, group.Wait()); err != nil {
+		return err
+	}
+	for i, at := range places {
+		l.run[at].Revision, l.run[at].Body = found[i].Revision, found[i].Body
+	}
+	return nil
+}
+
+// versionsInLog reads the versions of a name that are in the log, or are the newest, from before revision $4; the
+// newest first. The log begins after $5.
+const versionsInLog = `
+SELECT v.revision, v.type, coalesce(v.at, 0), coalesce(v.author, ''), v.uid, v.body
+FROM (
+    SELECT c.revision, c.type, c.at, c.author, c.uid, c.body FROM changes c
+    WHERE c.kind = $1 AND c.revision > $5 AND c.namespace = $2 AND c.name = $3
+    UNION ALL
+    SELECT c.revision, c.type, c.at, c.author, c.uid, c.body FROM objects o JOIN changes c ON c.revision = o.revision
+    WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3 AND o.revision <= $5
+    UNION ALL
+    SELECT c.revision, c.type, c.at, c.author, c.uid, c.body FROM changes n JOIN changes c ON c.revision = n.previous
+    WHERE n.kind = $1 AND n.revision > $5 AND n.namespace = $2 AND n.name = $3 AND n.previous <= $5
+) v
+WHERE v.revision < $4
+ORDER BY v.revision DESC`
+
+// Versions calls visit with the versions of a name from before a revision, the newest first, until it returns false:
+// those of all objects that had the name, as far as the history has them.
+func (s *Store) Versions(ctx context.Context, key object.Key, before int64, visit func(uid string, v Version) bool) error {
+	snapshot, err := s.Snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	defer snapshot.Close()
+	var moved int64
+	if _, err := sqldb.First(ctx, snapshot, []any{&moved}, `SELECT moved FROM revision`); err != nil {
+		return err
+	}
+	more := true
+	err = sqldb.Each(ctx, snapshot, func(row sqldb.Row) error {
+		var v Version
+		o := object.Object{Key: key}
+		if err := row.Scan(&v.Revision, &v.Type, &v.At, &v.Author, (*string)(&o.UID), &o.Body); err != nil {
+			return err
+		}
+		if v.Type != Removed {
+			if err := s.opts.Keys.Unseal(&o); err != nil {
+				return err
+			}
+			v.Body = o.Body
+		}
+		more = more && visit(string(o.UID), v)
+		return nil
+	}, versionsInLog, key.Kind, key.Namespace, key.Name, before, moved)
+	if err == nil && more {
+		err = s.past.Versions(ctx, snapshot, key, before, visit)
+	}
+	if err != nil {
+		return fmt.Errorf("read the versions of %s: %w", key, err)
+	}
+	return nil
+}
