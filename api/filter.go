@@ -24,6 +24,7 @@ import (
 	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/store"
 )
 
 // filters wraps the router in the filters; the last one added runs first.
@@ -35,6 +36,7 @@ func (a *API) filters(next http.Handler) http.Handler {
 	next = a.authenticate(next)
 	next = a.refuseWebPages(next)
 	next = a.parse(next)
+	next = a.parsePast(next)
 	return a.observed(next)
 }
 
@@ -259,6 +261,9 @@ func (a *API) authorize(next http.Handler) http.Handler {
 			a.fail(w, req, responsewriters.ForbiddenStatusError(denied, reason))
 		default:
 			markStep(w, stepAuthorized)
+			if info, ok := genericrequest.RequestInfoFrom(req.Context()); ok && sendsBody(info) {
+				req = req.WithContext(store.WithAuthor(req.Context(), author(req.Context(), req, w)))
+			}
 			next.ServeHTTP(w, req)
 		}
 	})

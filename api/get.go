@@ -11,7 +11,7 @@ import (
 )
 
 // Get reads one object. It always reads the newest version, which satisfies every
-// resourceVersion that the client can have seen.
+// resourceVersion that the client can have seen, unless the path names one of the past.
 func (r *resource) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	o, err := r.get(ctx, name, options.ResourceVersion)
 	markIn(ctx, stepRead)
@@ -26,6 +26,10 @@ func (r *resource) get(ctx context.Context, name, version string) (object.Object
 	minRevision, err := parseVersion(version)
 	if err != nil {
 		return object.Object{}, r.statusError(err, key)
+	}
+	if past := pastRevision(ctx); past != 0 {
+		o, err := r.api.store.GetAt(ctx, key, past)
+		return o, r.statusError(err, key)
 	}
 	o, err := r.api.store.Get(ctx, key)
 	if err != nil {

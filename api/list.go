@@ -123,7 +123,7 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 		if !p.Newest {
 			request.Revision = p.Revision
 		}
-		return request, nil
+		return request, r.statusError(atPast(ctx, &request, options), object.Key{})
 	}
 	revision, err := parseVersion(options.ResourceVersion)
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *resource) listRequest(ctx context.Context, options *metainternal.ListOp
 	if exact {
 		request.Revision = revision
 	}
-	return request, nil
+	return request, r.statusError(atPast(ctx, &request, options), object.Key{})
 }
 
 // parseVersion reads the resourceVersion of a read. Clients know its errors by kube-apiserver's text, which is a
@@ -156,6 +156,9 @@ func parseVersion(version string) (int64, error) {
 // snapshot with an error that makes clients retry.
 func (r *resource) openListing(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions) (*store.Listing, error) {
 	listing, err := r.api.store.List(ctx, request)
+	if err != nil && request.Past {
+		return nil, r.statusError(err, object.Key{})
+	}
 	if err != nil {
 		return nil, withToken(r.statusError(err, object.Key{}), options)
 	}
@@ -347,7 +350,7 @@ func parsePosition(token string) (position, error) {
 // a long list pays once. As in Kubernetes, a list with selectors has no count.
 func (r *resource) after(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions, listing *store.Listing, last object.Key, n int) (position, error) {
 	p := position{Revision: listing.Revision(), Namespace: last.Namespace, Name: last.Name}
-	if request.Match != nil || request.Name != "" {
+	if request.Match != nil || request.Name != "" || request.Past {
 		return p, nil
 	}
 	if left, known := listing.Left(); known {

@@ -39,7 +39,10 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	path := strings.TrimSuffix(req.URL.Path, "/")
+	_, inPast := past(req.Context())
 	switch {
+	case inPast && !discoversPast(path):
+		http.NotFound(w, req)
 	case path == "/api", path == "/apis", strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"):
 		a.limitInFlight(w, req, a.serveDiscovery)
 	case strings.HasPrefix(path, "/openapi/"):
@@ -170,6 +173,14 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 		a.log.Error("kind cannot be served", "resource", gvr.String(), "error", err)
 		a.fail(w, req, apierrors.NewInternalError(err))
 		return
+	}
+	if _, ok := past(req.Context()); ok {
+		then, err := e.main.inPast(req, info)
+		if err != nil {
+			a.fail(w, req, err)
+			return
+		}
+		req = then
 	}
 	handler, found := e.handler(info, req.Method)
 	if seen := observedBy(w); found && seen != nil {

@@ -129,6 +129,13 @@ type Config struct {
 	ArchiveMaxBytes int64
 	// ArchiveNoSecrets archives the metadata of removed Secrets without their content.
 	ArchiveNoSecrets bool
+	// HistoryFor is how long earlier versions of objects are kept. A Namespace's annotation
+	// overrides it. 0: none are.
+	HistoryFor time.Duration
+	// HistoryMaxBytes limits them; the oldest leave first. Default 1 GiB.
+	HistoryMaxBytes int64
+	// HistoryExclude has the kinds whose versions are not kept: PLURAL.GROUP.
+	HistoryExclude []string
 	// EventTTL is how long Events stay after their last write. 0: until they are
 	// deleted.
 	EventTTL time.Duration

@@ -75,7 +75,26 @@ func newMetrics(db *sqldb.DB, st *store.Store) *metrics {
 			Name: "exeunt_archive_evicted_cascades_total", Help: "Deletions that this replica removed from the archive before their time, because of its size.",
 		}, func() float64 { return float64(st.Evicted()) }),
 	)
+	m.registry.MustRegister(historyMeters(st)...)
 	return m
+}
+
+// historyMeters measure the history of objects.
+func historyMeters(st *store.Store) []prometheus.Collector {
+	const name, help = "exeunt_history_left_versions_total", "Earlier versions of objects that this replica let go: by age, or before their time because of the size of the history."
+	return []prometheus.Collector{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "exeunt_history_size_bytes", Help: "Size of the earlier versions of objects in the database.",
+		}, func() float64 { return float64(st.History().Bytes()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"reason": "age"}}, func() float64 {
+			old, _ := st.History().Left()
+			return float64(old)
+		}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{"reason": "size"}}, func() float64 {
+			_, large := st.History().Left()
+			return float64(large)
+		}),
+	}
 }
 
 // strangerMeters counts the connections of a listener whose clients are not known.

@@ -69,17 +69,14 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 			if err := o.check(); err != nil {
 				return err
 			}
-			if c.MaxCascade < 0 {
-				return fmt.Errorf("--max-cascade %d: must not be negative", c.MaxCascade)
+			if err := checkKept(&c); err != nil {
+				return err
 			}
 			if q := c.RegistryQuotas; min(q.BlobBytes, q.Uploads, q.NamespaceUploads) < 0 {
 				return fmt.Errorf("--registry-max-blob-bytes, --registry-max-uploads and --registry-max-uploads-per-namespace must not be negative")
 			}
 			if c.RegistryRemoveTimeout <= 0 || c.RegistryRemoveTimeout > time.Minute {
 				return fmt.Errorf("--registry-remove-timeout %s: must be more than 0 and at most 1m", c.RegistryRemoveTimeout)
-			}
-			if c.EventTTL < 0 {
-				return fmt.Errorf("--event-ttl %s: must not be negative", c.EventTTL)
 			}
 			c.Version = version()
 			c.NoCollector = !collect
@@ -153,6 +150,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.StringVar(&c.BackupTo, "backup-to", "", "a directory, or s3://BUCKET/PREFIX, for backups that the server makes by itself, one replica at a time (default: none)")
 	f.DurationVar(&c.BackupEvery, "backup-every", 24*time.Hour, "how old the last backup becomes before --backup-to gets the next; an hour later the server's status has a problem")
 	f.IntVar(&c.BackupKeep, "backup-keep", 14, "how many backups stay in --backup-to: the newest; 0: all")
+	addHistoryFlags(f, &c)
 	f.Int64Var(&c.DiskReserve, "disk-reserve-bytes", 64<<20, "space that is kept for deletions on the disk of a SQLite database, at most a sixteenth of it: when it is needed, what grows is refused; 0: none")
 	f.DurationVar(&c.EventTTL, "event-ttl", time.Hour, "how long Events stay after they were last written; 0 keeps them until they are deleted")
 	f.BoolVar(&archiveSecrets, "archive-secrets", true, "archive the content of Secrets too, sealed; false keeps only their names")
@@ -178,6 +176,28 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.Lookup("output").Usage = "`format` of the start message (version, addresses, kubeconfig): json, yaml (default: text); json is one line"
 	o.oneLine = true
 	return cmd
+}
+
+// addHistoryFlags adds the flags of the history of objects.
+func addHistoryFlags(f *pflag.FlagSet, c *server.Config) {
+	f.DurationVar(&c.HistoryFor, "history-for", 7*24*time.Hour, "how long earlier versions of objects are kept after they were replaced, unless their Namespace's annotation lifecycle.exeunt.dev/history-for says otherwise; 0: none are")
+	f.Int64Var(&c.HistoryMaxBytes, "history-max-bytes", 1<<30, "size limit of earlier versions, in fair shares of the namespaces; their oldest versions leave first")
+	f.StringSliceVar(&c.HistoryExclude, "history-exclude", []string{"leases.coordination.k8s.io", "events", "endpointslices.discovery.k8s.io", "endpoints"}, "`KIND` whose earlier versions are not kept, as PLURAL.GROUP, repeatable: those that change all the time")
+}
+
+// checkKept refuses limits that mean nothing.
+func checkKept(c *server.Config) error {
+	switch {
+	case c.MaxCascade < 0:
+		return fmt.Errorf("--max-cascade %d: must not be negative", c.MaxCascade)
+	case c.EventTTL < 0:
+		return fmt.Errorf("--event-ttl %s: must not be negative", c.EventTTL)
+	case c.HistoryFor < 0:
+		return fmt.Errorf("--history-for %s: must not be negative", c.HistoryFor)
+	case c.HistoryMaxBytes < 1:
+		return fmt.Errorf("--history-max-bytes %d: must be positive; --history-for=0 turns the history off", c.HistoryMaxBytes)
+	}
+	return nil
 }
 
 // addLogLevel adds --log-level.

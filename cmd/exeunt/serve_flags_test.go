@@ -40,6 +40,7 @@ func TestServeFlags(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--event-ttl=90s": "EventTTL 1m30s", "--service-cluster-ip-range=10.0.0.0/16": "ServiceRange 10.0.0.0/16", "--tls-san=a.example,192.0.2.1": "TLSNames [a.example 192.0.2.1]",
 		"--archive-secrets=false": "ArchiveNoSecrets true", "--archive-for=2h": "ArchiveFor 2h0m0s", "--archive-max-bytes=5": "ArchiveMaxBytes 5",
+		"--history-for=2h": "HistoryFor 2h0m0s", "--history-max-bytes=5": "HistoryMaxBytes 5", "--history-exclude=leases.coordination.k8s.io": "HistoryExclude [leases.coordination.k8s.io]",
 		"--enable-garbage-collector=false": "NoCollector true", "--max-cascade=7": "MaxCascade 7", "--stall-timeout=7s": "StallTimeout 7s",
 		"--max-requests-inflight=9": "MaxRequests 9", "--orphan-observed-generation-timeout=3s": "OrphanWait 3s",
 		"--registry-accept-storage": "RegistryAcceptStorage true", "--registry-host=b.example": "RegistryHosts [b.example]",

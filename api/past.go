@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+)
+
+// PastPath is the prefix below which GET and LIST answer as they would have at a time or a version: /at/TIME/ or
+// /at/VERSION/. Everything behind it is a path of the API.
+const PastPath = "/at/"
+
+type (
+	pastKey         struct{} // the text behind PastPath
+	pastRevisionKey struct{} // the revision that it means
+)
+
+// parsePast takes the prefix off the path. Filters and handlers behind it see the path of the API, so authentication and
+// rights are those of the same request today, now.
+func (a *API) parsePast(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		rest, past := strings.CutPrefix(req.URL.Path, PastPath)
+		if !past {
+			next.ServeHTTP(w, req)
+			return
+		}
+		when, path, found := strings.Cut(rest, "/")
+		if !found || strings.Contains(req.URL.EscapedPath(), "%2F") || strings.Contains(req.URL.EscapedPath(), "%2f") {
+			a.fail(w, req, apierrors.NewBadRequest("the path must be /at/TIME/ or /at/VERSION/ and a path of the API, such as /at/2026-11-17T10:00:00Z/api/v1/pods"))
+			return
+		}
+		if req.Method != http.MethodGet {
+			a.fail(w, req, pastRefused("the past can be read and not changed: send the request without /at/"+when))
+			return
+		}
+		then := req.WithContext(context.WithValue(req.Context(), pastKey{}, when))
+		then.URL = new(*req.URL)
+		then.URL.Path, then.URL.RawPath = "/"+path, ""
+		next.ServeHTTP(w, then)
+	})
+}
+
+func pastRefused(why string) error {
+	err := methodNotAllowed()
+	err.ErrStatus.Message = why
+	return err
+}
+
+// past returns the text behind PastPath.
+func past(ctx context.Context) (when string, ok bool) {
+	when, ok = ctx.Value(pastKey{}).(string)
+	return when, ok
+}
+
+// pastRevision returns the revision that a request reads. 0: the newest.
+func pastRevision(ctx context.Context) int64 {
+	revision, _ := ctx.Value(pastRevisionKey{}).(int64)
+	return revision
+}
+
+// authorizePast asks for the verb history on what is read, besides the verb of the request, for which the client was
+// asked before. Without a client it refuses.
+func (a *API) authorizePast(ctx context.Context, info *genericrequest.RequestInfo) error {
+	client, ok := genericrequest.UserFrom(ctx)
+	if !ok {
+		return apierrors.NewUnauthorized("the request is not authenticated")
+	}
+	attributes := authorizer.AttributesRecord{
+		User: client, Verb: "history", ResourceRequest: true, APIGroup: info.APIGroup, APIVersion: info.APIVersion, Resource: info.Resource,
+		Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
+	}
+	decision, reason, err := a.access.Authorizer().Authorize(ctx, attributes)
+	if err != nil || decision == authorizer.DecisionAllow {
+		return err
+	}
+	return responsewriters.ForbiddenStatusError(attributes, reason)
+}
+
+// discoversPast reports whether a path that is no resource is answered below PastPath: what clients read first.
+func discoversPast(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first == "api" || first == "apis" || first == "openapi" || first == "version"
+}
+
+// inPast finds the revision of a request below PastPath, and puts it into the context.
+func (r *resource) inPast(req *http.Request, info *genericrequest.RequestInfo) (*http.Request, error) {
+	ctx, a, k := req.Context(), r.api, r.v.Kind
+	when, _ := past(ctx)
+	if err := a.authorizePast(ctx, info); err != nil {
+		return nil, err
+	}
+	switch {
+	case info.Verb == "watch":
+		return nil, pastRefused("the past does not change, so it cannot be watched: get or list it")
+	case info.Verb != "get" && info.Verb != "list", info.Subresource != "" && info.Subresource != "status", k.Source != nil, k.Ephemeral:
+		return nil, pastRefused(fmt.Sprintf("%s %s has no past: objects can be read there, with get and list", info.Verb, strings.Trim(info.Resource+"/"+info.Subresource, "/")))
+	}
+	query := req.URL.Query()
+	if version := query.Get("resourceVersion"); version != "" && version != "0" {
+		return nil, apierrors.NewBadRequest("below /at/ the path says the version: leave out resourceVersion")
+	}
+	revision, err := a.revisionOf(ctx, when)
+	if err != nil {
+		return nil, r.statusError(err, object.Key{})
+	}
+	return req.WithContext(context.WithValue(ctx, pastRevisionKey{}, revision)), nil
+}
+
+// revisionOf reads a version, or a time.
+func (a *API) revisionOf(ctx context.Context, when string) (int64, error) {
+	if revision, err := strconv.ParseInt(when, 10, 64); err == nil {
+		if revision <= 0 {
+			return 0, object.BadRequestf("version %q: versions begin at 1", when)
+		}
+		return revision, nil
+	}
+	at, err := time.Parse(time.RFC3339, when)
+	if err != nil {
+		return 0, object.BadRequestf("%q is neither a version, such as 4711, nor a time, such as 2026-11-17T10:00:00Z", when)
+	}
+	if !at.Add(time.Second).Before(a.now()) {
+		return 0, object.BadRequestf("%s is not in the past: the clock of the server says %s", when, a.now().UTC().Format(time.RFC3339))
+	}
+	return a.store.RevisionAt(ctx, at)
+}
+
+// atPast makes a list one of the past. A continue token must be of the same past.
+func atPast(ctx context.Context, request *store.ListRequest, options *metainternal.ListOptions) error {
+	revision := pastRevision(ctx)
+	if revision == 0 {
+		return nil
+	}
+	if options.Continue != "" && request.Revision != revision {
+		return object.BadRequestf("the continue token is of a list at another version: begin the list again")
+	}
+	request.Revision, request.Past = revision, true
+	return nil
+}
+
+// author is who makes a write, for the history. The filters have identified the client.
+func author(ctx context.Context, req *http.Request, w http.ResponseWriter) store.Author {
+	info, _ := genericrequest.RequestInfoFrom(ctx)
+	verb := info.Verb
+	if info.Subresource != "" {
+		verb += " " + info.Subresource
+	}
+	return store.Author{User: clientName(ctx), Client: req.UserAgent(), Verb: verb, RequestID: w.Header().Get("Audit-Id")}
+}
