@@ -10,8 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/object"
@@ -70,42 +69,26 @@ func pastRevision(ctx context.Context) int64 {
 	return revision
 }
 
-// authorizePast asks for the verb history on what is read, besides the verb of the request, for which the client was
-// asked before. Without a client it refuses.
-func (a *API) authorizePast(ctx context.Context, info *genericrequest.RequestInfo) error {
-	client, ok := genericrequest.UserFrom(ctx)
-	if !ok {
-		return apierrors.NewUnauthorized("the request is not authenticated")
-	}
-	attributes := authorizer.AttributesRecord{
-		User: client, Verb: "history", ResourceRequest: true, APIGroup: info.APIGroup, APIVersion: info.APIVersion, Resource: info.Resource,
-		Subresource: info.Subresource, Namespace: info.Namespace, Name: info.Name,
-	}
-	decision, reason, err := a.access.Authorizer().Authorize(ctx, attributes)
-	if err != nil || decision == authorizer.DecisionAllow {
-		return err
-	}
-	return responsewriters.ForbiddenStatusError(attributes, reason)
-}
-
 // discoversPast reports whether a path that is no resource is answered below PastPath: what clients read first.
 func discoversPast(path string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return first == "api" || first == "apis" || first == "openapi" || first == "version"
 }
 
-// inPast finds the revision of a request below PastPath, and puts it into the context.
+// inPast finds the revision of a request below PastPath, and puts it into the context. It asks for the verb history on
+// what is read, besides the verb of the request, for which the client was asked before. Without a client it refuses.
 func (r *resource) inPast(req *http.Request, info *genericrequest.RequestInfo) (*http.Request, error) {
 	ctx, a, k := req.Context(), r.api, r.v.Kind
 	when, _ := past(ctx)
-	if err := a.authorizePast(ctx, info); err != nil {
+	what := schema.GroupResource{Group: info.APIGroup, Resource: strings.Trim(info.Resource+"/"+info.Subresource, "/")}
+	if err := a.client(ctx).MayResource("history", what, info.Namespace, info.Name); err != nil {
 		return nil, err
 	}
 	switch {
 	case info.Verb == "watch":
 		return nil, pastRefused("the past does not change, so it cannot be watched: get or list it")
 	case info.Verb != "get" && info.Verb != "list", info.Subresource != "" && info.Subresource != "status", k.Source != nil, k.Ephemeral:
-		return nil, pastRefused(fmt.Sprintf("%s %s has no past: objects can be read there, with get and list", info.Verb, strings.Trim(info.Resource+"/"+info.Subresource, "/")))
+		return nil, pastRefused(fmt.Sprintf("%s %s has no past: objects can be read there, with get and list", info.Verb, what.Resource))
 	}
 	query := req.URL.Query()
 	if version := query.Get("resourceVersion"); version != "" && version != "0" {
