@@ -33,7 +33,6 @@ type past struct {
 	states  []map[object.Key]string
 	authors []string
 	at      []time.Time
-	dropped int64 // states before this revision are gone
 	opts    Options
 	stop    func()
 }
