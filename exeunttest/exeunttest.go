@@ -197,7 +197,7 @@ func (s *Server) start(listen string) {
 	s.readCredentials()
 }
 
-// kill ends the process. Nobody needs its data any more, so it need not end in order.
+// kill ends the process. Its data is removed next, so it need not end in order.
 func (s *Server) kill() {
 	_ = s.cmd.Process.Kill() // it may have ended
 	_ = s.cmd.Wait()

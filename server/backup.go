@@ -15,8 +15,9 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// backups makes a backup whenever the last one of the database is older than Config.BackupEvery, whoever made it, and
-// says when the next one is due. On PostgreSQL the replica that takes the hold on the registry's bytes makes it.
+// backups makes a backup whenever the last one of the database is older than Config.BackupEvery, and says when the next
+// one is due. Backups that an operator made count too. On PostgreSQL the replica that takes the hold on the registry's
+// bytes makes it.
 type backups struct {
 	*server
 	born atomic.Int64 // when the database was made, in Unix seconds; 0: not read yet

@@ -106,7 +106,7 @@ type Config struct {
 	// NoAccountAdmission leaves new pods without the token of their ServiceAccount, which
 	// need not exist: Kubernetes' admission plugin ServiceAccount is off.
 	NoAccountAdmission bool
-	// Ephemeral says that nobody keeps the data: no write to SQLite waits for the disk.
+	// Ephemeral says that the data is temporary: no write to SQLite waits for the disk.
 	Ephemeral bool
 	// OrphanWait limits how long orphaning waits until the owner's controller reports
 	// that it has seen the deletion. Default 10 seconds; negative: no wait.
