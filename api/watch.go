@@ -121,7 +121,7 @@ func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptio
 	}
 	watcher, err := r.api.store.Watch(ctx, request)
 	if err != nil {
-		return unlessEnded(ctx, r.watchError(err))
+		return unlessEnded(ctx, r.watchError(ctx, err))
 	}
 	defer watcher.Close()
 	return unlessEnded(ctx, r.follow(ctx, watcher, match, plan, request.From, out))
@@ -131,7 +131,10 @@ func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptio
 // database does not answer that is 429: client-go then waits and continues from its last
 // version. After any other error it lists everything again, and so would all informers of a
 // replica at once.
-func (r *resource) watchError(err error) error {
+func (r *resource) watchError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err // the watch is over, by its timeout or by the client
+	}
 	if store.Unavailable(err) || errors.Is(err, context.DeadlineExceeded) {
 		r.api.log.Warn("watch ended: the database does not answer", "resource", r.v.Resource().String(), "error", err)
 		return apierrors.NewTooManyRequests("the server's database does not answer; continue this watch from the last version received", retryAfter)
@@ -179,7 +182,7 @@ func (r *resource) follow(ctx context.Context, watcher *store.Watcher, match sel
 			early, due = ctx, time.Time{}
 		}
 		if err != nil {
-			return r.watchError(err)
+			return r.watchError(ctx, err)
 		}
 		for _, e := range events {
 			if err := send(e, match, out); err != nil {

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -185,13 +187,19 @@ func TestWatchBookmarks(t *testing.T) {
 	})
 }
 
+// TestWatchTimesOut: the end of a watch by its timeout is no event for the log.
 func TestWatchTimesOut(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})
+		var log bytes.Buffer
+		w.api.log = slog.New(slog.NewTextHandler(&log, nil))
 		w.configMap("a", "")
 		x := w.watch(base + "&timeoutSeconds=1")
 		x.wants("ADDED a")
 		x.ends()
+		if log.Len() != 0 {
+			t.Errorf("logged: %s", log.String())
+		}
 	})
 }
 
