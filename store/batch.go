@@ -67,6 +67,7 @@ type effect struct {
 	// The cause, of an effect that begins or completes a deletion: see archive.go.
 	actor, cascade, requester, request string
 	author                             string // history.Author
+	confirms                           bool   // the actor confirms a deletion that the guard holds
 	trace                              string // traceparent of the request or review; empty: none
 	at                                 int64  // Unix milliseconds
 

@@ -204,22 +204,22 @@ func loadSet(engine sqldb.Engine, all []object.Key) (statement string, args []an
 // archiveSet is insertArchived for many.
 const (
 	archiveSetSQLite = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced, confirmer)
 SELECT $2 + j.key, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
     coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.own_cascade, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
     CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
-    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END, o.asked_at
+    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END, o.asked_at, o.deletion_confirmer
 FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision`
 	archiveSetPostgres = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced, confirmer)
 SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
     coalesce(o.deletion_actor, j.actor), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN j.cascade END, o.own_cascade, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
     CASE WHEN o.deletion_time IS NULL THEN j.requester ELSE o.deletion_requester END,
-    CASE WHEN o.deletion_time IS NULL THEN j.request_id ELSE o.deletion_request_id END, o.asked_at
+    CASE WHEN o.deletion_time IS NULL THEN j.request_id ELSE o.deletion_request_id END, o.asked_at, o.deletion_confirmer
 FROM unnest($1::bigint[], $4::text[], $5::text[], $7::text[], $8::text[]) WITH ORDINALITY AS j (id, actor, cascade, requester, request_id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
@@ -261,6 +261,7 @@ UPDATE objects SET revision = $2 + j.key, deletion_time = $3, grace_seconds = $4
     deletion_cascade = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7, own_cascade) END,
     deletion_requester = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
     deletion_request_id = CASE WHEN $3 IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END,
+    deletion_confirmer = CASE WHEN $3 IS NULL THEN NULL ELSE deletion_confirmer END,
     asked_body = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN revision ELSE asked_body END,
     asked_at = CASE WHEN $3 IS NULL THEN NULL WHEN deletion_time IS NULL THEN $2 + j.key ELSE asked_at END
 FROM json_each($1) j WHERE objects.id = j.value`
@@ -279,6 +280,7 @@ UPDATE objects o SET revision = r.revision, deletion_time = r.deletion_time, gra
     deletion_cascade = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_cascade, r.cascade, o.own_cascade) END,
     deletion_requester = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_requester, r.requester) END,
     deletion_request_id = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE coalesce(o.deletion_request_id, r.request_id) END,
+    deletion_confirmer = CASE WHEN r.deletion_time IS NULL THEN NULL ELSE o.deletion_confirmer END,
     asked_body = CASE WHEN r.deletion_time IS NULL THEN NULL WHEN o.deletion_time IS NULL THEN o.revision ELSE o.asked_body END,
     asked_at = CASE WHEN r.deletion_time IS NULL THEN NULL WHEN o.deletion_time IS NULL THEN r.revision ELSE o.asked_at END
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[])
@@ -386,6 +388,9 @@ func (q *statements) add(run []*effect) {
 	for _, f := range run {
 		if f.Type != Removed || !q.keepExpiries {
 			q.lives.queue(&q.queued, f)
+		}
+		if f.confirms {
+			q.queued.Exec(confirmObject, f.id, f.actor)
 		}
 	}
 }

@@ -59,9 +59,13 @@ UPDATE objects SET revision = $2, deletion_time = $3, grace_seconds = $4, finali
     deletion_cascade = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_cascade, $7, own_cascade) END,
     deletion_requester = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_requester, $8) END,
     deletion_request_id = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE coalesce(deletion_request_id, $9) END,
+    deletion_confirmer = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL ELSE deletion_confirmer END,
     asked_body = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL WHEN deletion_time IS NULL THEN revision ELSE asked_body END,
     asked_at = CASE WHEN CAST($3 AS BIGINT) IS NULL THEN NULL WHEN deletion_time IS NULL THEN $2 ELSE asked_at END
 WHERE id = $1`
+
+// confirmObject remembers who confirmed a deletion that the guard holds.
+const confirmObject = `UPDATE objects SET deletion_confirmer = $2 WHERE id = $1`
 
 // deleteObject: the schema also deletes the object's rows in owners.
 const deleteObject = `DELETE FROM objects WHERE id = $1`
@@ -166,11 +170,11 @@ const setCompacted = `UPDATE revision SET moved = $1, compacted = CASE WHEN comp
 // ($4, $5, $8, $9). Without a cascade, the object's own is the cascade. The body is
 // that from before the deletion was asked for.
 const insertArchived = `
-INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced)
+INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced, confirmer)
 SELECT $2, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $7 THEN coalesce(o.asked_body, o.revision) END, $3, coalesce(o.deletion_actor, $4),
     coalesce(o.deletion_cascade, $5, o.own_cascade, o.uid), $6,
-    coalesce(o.deletion_requester, $8), coalesce(o.deletion_request_id, $9), o.asked_at
+    coalesce(o.deletion_requester, $8), coalesce(o.deletion_request_id, $9), o.asked_at, o.deletion_confirmer
 FROM objects o WHERE o.id = $1`
 
 // The archive has an object once: the removal of restored objects, with the uids $1, removes the

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -98,11 +99,22 @@ func (f *effect) rewrite(body []byte, m *metav1.ObjectMeta) error {
 	var err error
 	f.Type, f.body = Updated, body
 	f.describe(m)
+	f.confirms = f.before.deleting && f.actor != "" && f.finalizing&FinalizeConfirm != 0 && confirmed(f.before.body, m)
 	f.owners, f.ownersChange, err = ownersChanged(f.before.body, m.OwnerReferences)
 	if err != nil {
 		return fmt.Errorf("update %s: %w", f.key, err)
 	}
 	return nil
+}
+
+// confirmed reports whether an update sets another number that a client confirms.
+func confirmed(before []byte, m *metav1.ObjectMeta) bool {
+	number := m.Annotations[lifecycle.ConfirmCascade]
+	if number == "" {
+		return false
+	}
+	was, err := object.ParseMeta(before)
+	return err == nil && was.Annotations[lifecycle.ConfirmCascade] != number
 }
 
 // maxSetBytes bounds the bodies of one statement on SQLite, which copies them.

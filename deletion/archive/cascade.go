@@ -159,7 +159,7 @@ func (l *look) read(ctx context.Context, id string) (*v1.Cascade, error) {
 			Root: v1.ObjectReference{
 				APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: found.Root.Namespace, Name: found.Root.Name, UID: found.Root.UID,
 			},
-			RequestedBy: found.Requester, RequestID: found.RequestID, StartedAt: started,
+			RequestedBy: found.Requester, RequestID: found.RequestID, ConfirmedBy: found.Confirmer, StartedAt: started,
 		},
 		Status: v1.CascadeStatus{
 			State: state(found, remaining > 0 || l.queued[id]), Removed: found.Removed, Remaining: remaining,

@@ -27,6 +27,8 @@ type CascadeSpec struct {
 	// RequestID is the Audit-Id of that delete, under which the audit log has it. Absent:
 	// no request of the API began the cascade.
 	RequestID string `json:"requestID,omitempty"`
+	// ConfirmedBy is the client that confirmed the deletion while the guard held it, the last one. Absent: none did.
+	ConfirmedBy string `json:"confirmedBy,omitempty"`
 	// StartedAt is when the first object was marked or removed.
 	StartedAt metav1.Time `json:"startedAt"`
 	// LastRemovedAt is when the last object was removed. Absent: none was.

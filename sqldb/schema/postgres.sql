@@ -809,6 +809,7 @@ CREATE TABLE archive (
     requester text COLLATE "C",
     request_id text COLLATE "C",
     body_replaced bigint,
+    confirmer text COLLATE "C",
     CONSTRAINT archive_pkey PRIMARY KEY (id)
 );
 
@@ -857,6 +858,8 @@ COMMENT ON COLUMN archive.requester IS 'the client whose delete began the cascad
 COMMENT ON COLUMN archive.request_id IS 'the Audit-Id of that delete; null: it was not a request';
 
 COMMENT ON COLUMN archive.body_replaced IS 'the revision that replaced the body; null: the removal. Once it is compacted, only the archive needs the body';
+
+COMMENT ON COLUMN archive.confirmer IS 'as objects.deletion_confirmer';
 
 CREATE TABLE archive_cascades (
     id text NOT NULL,
@@ -1701,6 +1704,7 @@ CREATE TABLE objects (
     own_cascade text COLLATE "C",
     asked_body bigint,
     asked_at bigint,
+    deletion_confirmer text COLLATE "C",
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name),
     CONSTRAINT objects_pkey PRIMARY KEY (id),
     CONSTRAINT objects_uid_key UNIQUE (uid)
@@ -1761,6 +1765,8 @@ COMMENT ON COLUMN objects.own_cascade IS 'the cascade that its deletion begins; 
 COMMENT ON COLUMN objects.asked_body IS 'of a DELETING object: changes.revision of its body when the deletion was asked for. Compaction keeps it';
 
 COMMENT ON COLUMN objects.asked_at IS 'of a DELETING object: the revision that marked it, which replaced that body';
+
+COMMENT ON COLUMN objects.deletion_confirmer IS 'of a DELETING object: the client that last confirmed its deletion while the guard held it; null: none did';
 
 CREATE TABLE owners (
     dependent bigint NOT NULL,

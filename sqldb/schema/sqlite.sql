@@ -16,7 +16,7 @@ CREATE TABLE archive (
     restored_as   TEXT,                -- the uid of the object that was last restored from this row
     requester     TEXT,                -- the client whose delete began the cascade; null: the actor itself
     request_id    TEXT                 -- the Audit-Id of that delete; null: it was not a request
-, body_replaced INTEGER /* the revision that replaced the body; null: the removal. Once it is compacted, only the archive needs the body */) STRICT;
+, body_replaced INTEGER /* the revision that replaced the body; null: the removal. Once it is compacted, only the archive needs the body */, confirmer TEXT /* as objects.deletion_confirmer */) STRICT;
 
 CREATE INDEX archive_cascade_idx
     -- An object that was removed alone is its own cascade, and is found by its uid.
@@ -888,7 +888,7 @@ CREATE TABLE objects (
     deletion_actor     TEXT,                -- who asked for the deletion of a DELETING object
     deletion_cascade   TEXT,                -- the cascade that a DELETING object is part of; null: its own, named by its uid
     deletion_requester TEXT,                -- the client whose delete began that cascade; null: the actor itself
-    deletion_request_id TEXT, own_cascade TEXT /* the cascade that its deletion begins; null: named by its uid. A restored object has another, because its uid named one before */, asked_body INTEGER /* of a DELETING object: changes.revision of its body when the deletion was asked for. Compaction keeps it */, asked_at INTEGER /* of a DELETING object: the revision that marked it, which replaced that body */,               -- the Audit-Id of that delete; null: it was not a request
+    deletion_request_id TEXT, own_cascade TEXT /* the cascade that its deletion begins; null: named by its uid. A restored object has another, because its uid named one before */, asked_body INTEGER /* of a DELETING object: changes.revision of its body when the deletion was asked for. Compaction keeps it */, asked_at INTEGER /* of a DELETING object: the revision that marked it, which replaced that body */, deletion_confirmer TEXT /* of a DELETING object: the client that last confirmed its deletion while the guard held it; null: none did */,               -- the Audit-Id of that delete; null: it was not a request
     CONSTRAINT objects_kind_namespace_name_key UNIQUE (kind, namespace, name)
 ) STRICT;
 

@@ -42,8 +42,9 @@ type Cascade struct {
 	Restored, Bytes int64
 	// Purged counts the objects that clients purged from the archive.
 	Purged int64
-	// Held: the guard holds the deletion of the root.
-	Held bool
+	// Held: the guard holds the deletion of the root. Confirmer is the client that confirmed it while it was held.
+	Held      bool
+	Confirmer string
 }
 
 // mostSummed is how many rows of a cascade sumCascade reads.
@@ -126,7 +127,7 @@ func Read(ctx context.Context, s sqldb.Sender, id string) (*Cascade, error) {
 			return nil
 		}
 		found = true
-		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.RequestID, &c.StartedAt, &c.Held)
+		return row.Scan((*string)(&c.Root.UID), &c.Root.Kind, &c.Root.Namespace, &c.Root.Name, &c.Requester, &c.RequestID, &c.StartedAt, &c.Held, &c.Confirmer)
 	}
 	var b sqldb.Batch
 	b.Query(root, cascadeRootArchived, id, string(RootUID(id)))
@@ -189,13 +190,13 @@ SELECT DISTINCT a.cascade FROM (
     SELECT uid FROM gc_object_reviews UNION ALL SELECT event FROM gc_admission_reviews) q JOIN archive a ON a.uid = q.uid`
 
 	cascadeRootArchived = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at, FALSE FROM archive a WHERE uid = $2 AND cascade = $1` + Kept
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at, FALSE, coalesce(confirmer, '') FROM archive a WHERE uid = $2 AND cascade = $1` + Kept
 	// 16 is store.FinalizeConfirm.
 	cascadeRootDeleting = `
-SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, ''), deletion_time * 1000, finalizing & 16 <> 0 FROM objects
+SELECT uid, kind, namespace, name, coalesce(deletion_requester, deletion_actor, ''), coalesce(deletion_request_id, ''), deletion_time * 1000, finalizing & 16 <> 0, coalesce(deletion_confirmer, '') FROM objects
 WHERE uid = $2 AND deletion_time IS NOT NULL AND coalesce(deletion_cascade, uid) = $1`
 	cascadeFirst = `
-SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at, FALSE FROM archive a WHERE cascade = $1 AND cascade <> uid` + Kept + ` ORDER BY id LIMIT 1`
+SELECT uid, kind, namespace, name, coalesce(requester, actor), coalesce(request_id, ''), removed_at, FALSE, coalesce(confirmer, '') FROM archive a WHERE cascade = $1 AND cascade <> uid` + Kept + ` ORDER BY id LIMIT 1`
 
 	countCascade = `
 SELECT (SELECT count(*) FROM archive WHERE cascade = $1 AND cascade <> uid) + (SELECT count(*) FROM archive WHERE uid = $1 AND cascade = uid)`

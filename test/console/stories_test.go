@@ -115,6 +115,7 @@ func guarded(p *tab, namespace string) {
 	p.click("#delete-now")
 	p.press("Confirm this cascade")
 	p.see("Deleted ConfigMap owner")
+	p.see("confirmed by exeunt-admin")
 	p.see("2 objects gone, 0 left")
 }
 

@@ -184,7 +184,7 @@ function Deletion({ cascade: c, error, again }) {
   useActions([leadsTo("Why: all reasons", "#/why/" + encodeURIComponent(root.uid)), ...(going && !back ? [{ label: "Call this deletion back…", run: () => setBack("yes") }] : [])]);
   const title = going ? "Deleting" : s.state === "restored" ? "Restored" : "Deleted";
   return html`<${Page} title=${html`${title} <span class="kind">${root.kind}</span> ${root.name}${total > 1 && html`, and what ${going ? "leaves" : "left"} with it`}`}
-    sub=${html`${root.namespace && `in ${root.namespace}, `}asked for <${Age} at=${c.spec.startedAt} /> by ${c.spec.requestedBy}; ${stateOf(c)}`}
+    sub=${html`${root.namespace && `in ${root.namespace}, `}asked for <${Age} at=${c.spec.startedAt} /> by ${c.spec.requestedBy}${c.spec.confirmedBy && html`, <span id="confirmed">confirmed by ${c.spec.confirmedBy}</span>`}; ${stateOf(c)}`}
     actions=${html`${going && !back && html`<button type="button" onClick=${() => setBack("yes")}>Call it back…</button>`}<a class="button" href="#/archive">Archive</a>`}>
     <${Problem} error=${error} />
     <${Panel} title="Progress" wide>

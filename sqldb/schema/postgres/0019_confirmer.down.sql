@@ -1,0 +1,3 @@
+-- loses who confirmed deletions: SELECT count(*) FROM objects WHERE deletion_confirmer IS NOT NULL
+
+ALTER TABLE objects DROP COLUMN deletion_confirmer;

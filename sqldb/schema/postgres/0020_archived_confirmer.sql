@@ -1,0 +1,2 @@
+ALTER TABLE archive ADD COLUMN confirmer text COLLATE "C";
+COMMENT ON COLUMN archive.confirmer IS 'as objects.deletion_confirmer';

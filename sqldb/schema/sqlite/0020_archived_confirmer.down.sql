@@ -1,0 +1,3 @@
+-- loses who confirmed archived deletions: SELECT count(*) FROM archive WHERE confirmer IS NOT NULL
+
+ALTER TABLE archive DROP COLUMN confirmer;

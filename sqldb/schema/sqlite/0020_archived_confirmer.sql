@@ -1,0 +1,1 @@
+ALTER TABLE archive ADD COLUMN confirmer TEXT /* as objects.deletion_confirmer */;
