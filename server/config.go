@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -182,7 +183,7 @@ type Config struct {
 	Settings []Setting
 	// Reload asks for ReadAgain, which returns a checked configuration: what can change
 	// while the server runs takes effect (reloader). Nil: never.
-	Reload    <-chan struct{}
+	Reload    <-chan os.Signal
 	ReadAgain func() (Config, error)
 	// LogLevel is the level of Logger, and SetLogLevel changes it. Nil: it never changes.
 	LogLevel    slog.Level
@@ -261,7 +262,7 @@ var reloadable = map[string]bool{
 
 // reloader reads the configuration again when a signal asks for it.
 type reloader struct {
-	signals <-chan struct{}        // nil: no reloads
+	signals <-chan os.Signal       // nil: no reloads
 	read    func() (Config, error) // checks what it read
 	apply   func(Config)           // the reloadable settings
 	log     *slog.Logger

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -38,7 +40,7 @@ func TestMergeSettings(t *testing.T) {
 // TestReloadRaces: signals during a reload cause one more, which sees the newest file; an
 // error changes nothing; and a reload that a shutdown meets is completed before run ends.
 func TestReloadRaces(t *testing.T) {
-	signals, reading, goOn := make(chan struct{}, 1), make(chan int), make(chan error)
+	signals, reading, goOn := make(chan os.Signal, 1), make(chan int), make(chan error)
 	var mu sync.Mutex
 	var applied []int64
 	reads := 0
@@ -58,9 +60,9 @@ func TestReloadRaces(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx) }()
-	send := func() { // as notifyReload sends
+	send := func() { // as signal.Notify sends
 		select {
-		case signals <- struct{}{}:
+		case signals <- syscall.SIGHUP:
 		default:
 		}
 	}

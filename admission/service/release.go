@@ -21,7 +21,6 @@ import (
 // whose Service does not have it can be deleted at any time: no Service can begin to use it.
 // A create that names the address does so too (freed), before it makes its own. If another
 // Service is faster, the create finds the name taken and is prepared again.
-// Ports that older servers stored are the exception, which Scan repairs.
 //
 // The watch begins at a revision before the scan reads. So the scan or the watch sees
 // every Service that leaves.
@@ -34,11 +33,8 @@ func (a *Addresses) Run(ctx context.Context) error {
 	})
 }
 
-// Scan reserves the ports that lack a reservation, and gives back all addresses and ports that no Service uses.
+// Scan gives back all addresses and ports that no Service uses.
 func (a *Addresses) Scan(ctx context.Context) error {
-	if err := a.repair(ctx); err != nil {
-		return err
-	}
 	for _, kind := range []string{ipAddresses, object.NodePorts} {
 		used, err := a.reserved(ctx, kind)
 		if err != nil {
@@ -125,61 +121,4 @@ func reservations(body []byte) []object.Key {
 		out = append(out, portKey(port))
 	}
 	return out
-}
-
-// repair reserves the node ports that Services have without a reservation: servers before this one
-// stored them as clients sent them. Otherwise another Service could get the same port.
-//
-// A Service that gives its port up, or leaves, after repair has read it: Run's watch, which begins before, sees
-// that and deletes the reservation.
-func (a *Addresses) repair(ctx context.Context) error {
-	reserved, err := a.reserved(ctx, object.NodePorts)
-	if err != nil {
-		return err
-	}
-	missing, err := a.unreserved(ctx, reserved)
-	if err != nil {
-		return err
-	}
-	for i := range missing {
-		svc := &missing[i]
-		for _, port := range nodePorts(svc.Spec) {
-			if reserved[portName(port)] {
-				continue
-			}
-			made, err := a.portReservation(ctx, port, svc)
-			if err != nil {
-				return err
-			}
-			_, err = a.Store.Create(ctx, store.RequestFor(made))
-			if err != nil && !object.Is(err, object.AlreadyExists) { // another replica was first, or another Service
-				return err
-			}
-			reserved[portName(port)] = true
-		}
-	}
-	return nil
-}
-
-// unreserved lists the Services that have a node port without a reservation.
-func (a *Addresses) unreserved(ctx context.Context, reserved map[string]bool) (out []corev1.Service, err error) {
-	listing, err := a.Store.List(ctx, store.ListRequest{Kind: services})
-	if err != nil {
-		return nil, err
-	}
-	for listing.Next() {
-		o := listing.Object()
-		var svc corev1.Service
-		if err := json.Unmarshal(o.Body, &svc); err != nil {
-			return nil, err
-		}
-		svc.Namespace, svc.Name = o.Namespace, o.Name
-		for _, port := range nodePorts(svc.Spec) {
-			if !reserved[portName(port)] {
-				out = append(out, svc)
-				break
-			}
-		}
-	}
-	return out, listing.Err()
 }

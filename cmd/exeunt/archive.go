@@ -4,20 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/client-go/rest"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 )
 
 func newArchive() *cobra.Command {
@@ -104,29 +104,25 @@ func archivePage(ctx context.Context, client rest.Interface, namespace, selector
 	return page, err
 }
 
-// each visits the objects that pass the filter, the newest removal first.
-func (f *archiveFilter) each(ctx context.Context, client rest.Interface, visit func(*v1.ArchivedObject) error) error {
+// read returns the objects that pass the filter, the newest removal first.
+func (f *archiveFilter) read(ctx context.Context, client rest.Interface) (found []*v1.ArchivedObject, err error) {
 	now := time.Now()
 	for token := ""; ; {
 		page, err := archivePage(ctx, client, f.namespace, f.selector(), 500, token)
 		if err != nil {
-			return fmt.Errorf("list archive: %w", err)
+			return nil, fmt.Errorf("list archive: %w", err)
 		}
 		for i := range page.Items {
-			o := &page.Items[i]
-			age := now.Sub(o.Spec.RemovedAt.Time)
+			age := now.Sub(page.Items[i].Spec.RemovedAt.Time)
 			if f.since > 0 && age > f.since {
-				return nil // the following ones are older
+				return found, nil // the following ones are older
 			}
-			if f.olderThan > 0 && age < f.olderThan {
-				continue
-			}
-			if err := visit(o); err != nil {
-				return err
+			if f.olderThan == 0 || age >= f.olderThan {
+				found = append(found, &page.Items[i])
 			}
 		}
 		if token = page.Continue; token == "" {
-			return nil
+			return found, nil
 		}
 	}
 }
@@ -147,7 +143,11 @@ func newArchiveList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return listArchive(cmd.Context(), client, &f, &o, cmd.OutOrStdout())
+			found, err := f.read(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), listedArchive(found))
 		},
 	}
 	f.addFlags(cmd)
@@ -156,17 +156,14 @@ func newArchiveList() *cobra.Command {
 	return cmd
 }
 
-func listArchive(ctx context.Context, client rest.Interface, f *archiveFilter, o *output, out io.Writer) error {
-	l := o.list(out, v1.GroupVersion.String(), "ArchivedObjectList", "NAMESPACE\tKIND\tNAME\tREMOVED\tEXPIRES\tREQUESTED BY\tACTOR\tCASCADE\tUID")
-	err := f.each(ctx, client, func(a *v1.ArchivedObject) error {
+func listedArchive(found []*v1.ArchivedObject) document {
+	const header = "NAMESPACE\tKIND\tNAME\tREMOVED\tEXPIRES\tREQUESTED BY\tACTOR\tCASCADE\tUID"
+	return listed(v1.GroupVersion.String(), "ArchivedObjectList", found, "nothing in the archive matches", header, func(a *v1.ArchivedObject) (string, []any) {
 		s := a.Spec
-		return l.add(a, objectName(s.APIVersion, s.Kind, s.Name), s.Namespace, s.Kind, s.Name,
-			duration.HumanDuration(time.Since(s.RemovedAt.Time)), v1.Left(s.ExpiresAt), s.RequestedBy, s.Actor, s.Cascade, s.UID)
+		return objectName(s.APIVersion, s.Kind, s.Name), []any{
+			s.Namespace, s.Kind, s.Name, duration.HumanDuration(time.Since(s.RemovedAt.Time)), v1.Left(s.ExpiresAt), s.RequestedBy, s.Actor, s.Cascade, s.UID,
+		}
 	})
-	if err != nil {
-		return err
-	}
-	return l.end("nothing in the archive matches")
 }
 
 func newArchivePurge() *cobra.Command {
@@ -189,7 +186,7 @@ func newArchivePurge() *cobra.Command {
 				return err
 			}
 			gone, err := purge(cmd.Context(), client, &f, dryRun)
-			return errors.Join(err, printPurged(cmd.OutOrStdout(), &o, gone, dryRun))
+			return errors.Join(err, o.print(cmd.OutOrStdout(), purged(gone, dryRun)))
 		},
 	}
 	f.addFlags(cmd)
@@ -199,34 +196,22 @@ func newArchivePurge() *cobra.Command {
 	return cmd
 }
 
-// printPurged prints the purged objects: for people their number, in the other
-// forms the list, as "archive list" prints it.
-func printPurged(w io.Writer, o *output, gone []*v1.ArchivedObject, dryRun bool) error {
-	if o.format == "" {
-		verb := "purged"
-		if dryRun {
-			verb = "would be purged"
-		}
-		return writef(w, "%s %s\n", counted(len(gone), "object"), verb)
+// purged is the result: for people the number of objects, in the other forms the list, as "archive list"
+// prints it.
+func purged(gone []*v1.ArchivedObject, dryRun bool) document {
+	d, verb := listedArchive(gone), "purged"
+	if dryRun {
+		verb = "would be purged"
 	}
-	l := o.list(w, v1.GroupVersion.String(), "ArchivedObjectList", "")
-	for _, a := range gone {
-		if err := l.add(a, objectName(a.Spec.APIVersion, a.Spec.Kind, a.Spec.Name)); err != nil {
-			return err
-		}
-	}
-	return l.end("")
+	d.text = func(p *printer) { p.line("%s %s", counted(len(gone), "object"), verb) }
+	return d
 }
 
 // purge deletes the archived objects that pass the filter, 16 at a time, and
 // returns those that it deleted. A dry run returns what it would delete.
 func purge(ctx context.Context, client rest.Interface, f *archiveFilter, dryRun bool) ([]*v1.ArchivedObject, error) {
 	// Read all pages before the first delete: deletes would move their borders.
-	var found []*v1.ArchivedObject
-	err := f.each(ctx, client, func(o *v1.ArchivedObject) error {
-		found = append(found, o)
-		return nil
-	})
+	found, err := f.read(ctx, client)
 	if err != nil || dryRun {
 		return found, err
 	}

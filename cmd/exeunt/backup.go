@@ -194,13 +194,9 @@ func newBackupList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			l := format.list(cmd.OutOrStdout(), "v1", "List", "ID\tCREATED\tENGINE\tBLOBS\tSIZE\tVERSION")
-			for _, m := range list {
-				if err := l.add(m, m.ID, m.ID, m.Created.Format(time.DateTime), m.Engine, m.Blobs, humanBytes(m.Size()), m.Version); err != nil {
-					return err
-				}
-			}
-			return l.end("no backups")
+			return format.print(cmd.OutOrStdout(), listed("v1", "List", list, "no backups", "ID\tCREATED\tENGINE\tBLOBS\tSIZE\tVERSION", func(m backup.Manifest) (string, []any) {
+				return m.ID, []any{m.ID, m.Created.Format(time.DateTime), m.Engine, m.Blobs, humanBytes(m.Size()), m.Version}
+			}))
 		}),
 	}
 	format.addFlag(cmd, "name")
@@ -384,7 +380,7 @@ directory. To restore deleted objects of a running server: "exeunt restore --hel
 	cmd.Flags().Lookup("data").Usage = "the new server's data directory"
 	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of the backup (default: the newest)")
 	format.addFlag(cmd)
-	return withBackupCodes(cmd)
+	return cmd
 }
 
 // restoredBackup is the result for scripts.

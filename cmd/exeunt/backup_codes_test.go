@@ -28,7 +28,7 @@ func TestBackupCodes(t *testing.T) {
 		{[]string{"backup", "list", nowhere}, 1},
 		{[]string{"backup", "verify", nowhere}, 1},
 		{[]string{"backup", "restore", nowhere, "--data", t.TempDir()}, 1},
-		{[]string{"restore-backup"}, exitUsage},
+		{[]string{"backup", "restore"}, exitUsage},
 	} {
 		root := newRoot()
 		root.SetArgs(test.args)
@@ -87,7 +87,7 @@ func TestBackupDamaged(t *testing.T) {
 	if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(warned.String(), "this backup is whole, but another one is not") {
 		t.Errorf("backup create beside a damaged backup: %v, %q", err, warned.String())
 	}
-	if got := code("restore-backup", target, "--data", filepath.Join(dir, "newest")); got != 0 {
+	if got := code("backup", "restore", target, "--data", filepath.Join(dir, "newest")); got != 0 {
 		t.Errorf("restore of the newest backup: exit code %d", got)
 	}
 	for _, args := range [][]string{

@@ -198,26 +198,11 @@ type question struct {
 	output
 }
 
-// writeAnswer prints an answer of the server for people.
-type writeAnswer func(raw json.RawMessage, p *printer)
-
-// decoded makes a writeAnswer from a function that prints the answer's type.
-func decoded[T any](write func(answer *T, p *printer)) writeAnswer {
-	return func(raw json.RawMessage, p *printer) {
-		var answer T
-		if err := json.Unmarshal(raw, &answer); err != nil {
-			p.err = fmt.Errorf("read the server's answer: %w", err)
-			return
-		}
-		write(&answer, p)
-	}
-}
-
-// command completes a command: it adds the flags, and sends the request that ask makes of the
-// arguments.
-func (q *question) command(cmd *cobra.Command, ask func(args []string) (request, error), write writeAnswer) *cobra.Command {
+// ask completes a command: it adds the flags, sends the request that the arguments make, and prints the
+// answer. show says how a T is printed for people, and which names it has.
+func ask[T any](q *question, cmd *cobra.Command, makeRequest func(args []string) (request, error), show func(*T) document, formats ...string) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		r, err := ask(args)
+		r, err := makeRequest(args)
 		if err != nil {
 			return err
 		}
@@ -225,9 +210,20 @@ func (q *question) command(cmd *cobra.Command, ask func(args []string) (request,
 		if err := q.do(cmd.Context(), r, &raw); err != nil {
 			return err
 		}
-		return q.print(cmd.OutOrStdout(), document{value: raw, text: func(p *printer) { write(raw, p) }})
+		var answer T
+		if err := json.Unmarshal(raw, &answer); err != nil {
+			return fmt.Errorf("read the server's answer: %w", err)
+		}
+		d := show(&answer)
+		d.value = raw
+		return q.print(cmd.OutOrStdout(), d)
 	}
 	q.addServerFlags(cmd)
-	q.addFlag(cmd)
+	q.addFlag(cmd, formats...)
 	return cmd
+}
+
+// inText prints an answer for people that has no names.
+func inText[T any](write func(*T, *printer)) func(*T) document {
+	return func(answer *T) document { return document{text: func(p *printer) { write(answer, p) }} }
 }

@@ -59,13 +59,20 @@ func nothing() ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// asking returns a context with the deadline of one completion.
-func asking(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+// propose proposes what values returns within the deadline of one completion. If it fails, it
+// proposes nothing.
+func propose(cmd *cobra.Command, toComplete string, values func(context.Context) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return context.WithTimeout(ctx, completionPatience)
+	ctx, cancel := context.WithTimeout(ctx, completionPatience)
+	defer cancel()
+	found, err := values(ctx)
+	if err != nil {
+		return nothing()
+	}
+	return proposals(found, toComplete)
 }
 
 // briefly returns a target with a deadline for each request.
@@ -75,31 +82,37 @@ func (t *target) briefly() *target {
 	return &brief
 }
 
-func (t *target) completeContexts(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	files, _, err := t.files()
-	if err != nil {
-		return nothing()
-	}
-	raw, err := loader(files, "").RawConfig()
-	if err != nil {
-		return nothing()
-	}
-	return proposals(slices.Collect(maps.Keys(raw.Contexts)), toComplete)
+func (t *target) completeContexts(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	return propose(cmd, toComplete, func(context.Context) ([]string, error) {
+		files, _, err := t.files()
+		if err != nil {
+			return nil, err
+		}
+		raw, err := loader(files, "").RawConfig()
+		return slices.Collect(maps.Keys(raw.Contexts)), err
+	})
 }
 
-// ask proposes what values returns. It asks a server with the deadline of a completion.
+// ask proposes what values returns, which asks a server.
 func (t *target) ask(cmd *cobra.Command, toComplete string, values func(context.Context, rest.Interface) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	server, err := t.briefly().connect()
-	if err != nil {
-		return nothing()
-	}
-	ctx, cancel := asking(cmd)
-	defer cancel()
-	found, err := values(ctx, server)
-	if err != nil {
-		return nothing()
-	}
-	return proposals(found, toComplete)
+	return propose(cmd, toComplete, func(ctx context.Context) ([]string, error) {
+		server, err := t.briefly().connect()
+		if err != nil {
+			return nil, err
+		}
+		return values(ctx, server)
+	})
+}
+
+// askKinds is ask for values that depend on the server's kinds.
+func (t *target) askKinds(cmd *cobra.Command, toComplete string, values func(context.Context, *client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
+	return propose(cmd, toComplete, func(ctx context.Context) ([]string, error) {
+		c, err := t.briefly().open()
+		if err != nil {
+			return nil, err
+		}
+		return values(ctx, c)
+	})
 }
 
 func (t *target) completeNamespaces(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
@@ -147,40 +160,28 @@ func (t *target) completeArchived(cmd *cobra.Command, args []string, toComplete 
 }
 
 func (t *target) completeSubjects(cmd *cobra.Command, args []string, toComplete string, names func(context.Context, *client, string) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	c, err := t.briefly().open()
-	if err != nil {
-		return nothing()
-	}
-	kind, prefix := "", ""
-	switch typed, _, slash := strings.Cut(toComplete, "/"); {
-	case slash:
-		kind, prefix = typed, typed+"/"
-	case len(args) > 0 && !strings.Contains(args[0], "/"):
-		kind = args[0]
-	default:
-		return proposals(c.kindNames(), toComplete)
-	}
-	ctx, cancel := asking(cmd)
-	defer cancel()
-	found, err := names(ctx, c, kind)
-	if err != nil {
-		return nothing()
-	}
-	var values []string
-	for _, name := range found {
-		if !slices.Contains(args, name) { // an argument is not proposed twice
-			values = append(values, prefix+name)
+	return t.askKinds(cmd, toComplete, func(ctx context.Context, c *client) (values []string, err error) {
+		kind, prefix := "", ""
+		switch typed, _, slash := strings.Cut(toComplete, "/"); {
+		case slash:
+			kind, prefix = typed, typed+"/"
+		case len(args) > 0 && !strings.Contains(args[0], "/"):
+			kind = args[0]
+		default:
+			return c.kindNames(), nil
 		}
-	}
-	return proposals(values, toComplete)
+		found, err := names(ctx, c, kind)
+		for _, name := range found {
+			if !slices.Contains(args, name) { // an argument is not proposed twice
+				values = append(values, prefix+name)
+			}
+		}
+		return values, err
+	})
 }
 
-func (t *target) completeKinds(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	c, err := t.briefly().open()
-	if err != nil {
-		return nothing()
-	}
-	return proposals(c.kindNames(), toComplete)
+func (t *target) completeKinds(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	return t.askKinds(cmd, toComplete, func(_ context.Context, c *client) ([]string, error) { return c.kindNames(), nil })
 }
 
 // kindNames returns the kinds whose objects can be listed and deleted. If two
@@ -226,21 +227,15 @@ func (t *target) completeFinalizers(cmd *cobra.Command, args []string, toComplet
 	if err != nil {
 		return t.completeObjects(cmd, args, toComplete)
 	}
-	c, err := t.briefly().open()
-	if err != nil {
-		return nothing()
-	}
-	mapping, err := c.mappingFor(s.kind)
-	if err != nil {
-		return nothing()
-	}
-	ctx, cancel := asking(cmd)
-	defer cancel()
-	var o metav1.PartialObjectMetadata
-	if err := answer(c.rest.Get().AbsPath(c.collection(mapping)+"/"+s.name).Do(ctx), &o); err != nil {
-		return nothing()
-	}
-	return proposals(o.Finalizers, toComplete)
+	return t.askKinds(cmd, toComplete, func(ctx context.Context, c *client) ([]string, error) {
+		mapping, err := c.mappingFor(s.kind)
+		if err != nil {
+			return nil, err
+		}
+		var o metav1.PartialObjectMetadata
+		err = answer(c.rest.Get().AbsPath(c.collection(mapping)+"/"+s.name).Do(ctx), &o)
+		return o.Finalizers, err
+	})
 }
 
 // completeCascades proposes the cascades in the archive, each with the object

@@ -39,7 +39,11 @@ type target struct {
 
 func (t *target) addFlags(cmd *cobra.Command) {
 	t.addServerFlags(cmd)
-	cmd.Flags().StringVarP(&t.namespace, "namespace", "n", "", "namespace of the object (default: that of the kubeconfig)")
+	t.addNamespaceFlag(cmd, "namespace of the object (default: that of the kubeconfig)")
+}
+
+func (t *target) addNamespaceFlag(cmd *cobra.Command, usage string) {
+	cmd.Flags().StringVarP(&t.namespace, "namespace", "n", "", usage)
 	complete(cmd, "namespace", t.completeNamespaces)
 }
 

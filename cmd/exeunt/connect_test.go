@@ -65,7 +65,6 @@ func TestServerFlags(t *testing.T) {
 		"exeunt backup list":      "reads backups",
 		"exeunt backup verify":    "reads backups",
 		"exeunt backup prune":     "removes backups",
-		"exeunt restore-backup":   "writes a new database",
 		"exeunt backup restore":   "writes a new database",
 		"exeunt keys create":      "writes new files",
 		"exeunt keys rotate":      "writes new files",

@@ -11,11 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// consoleLink is what the command prints.
-type consoleLink struct {
-	URL string `json:"url"`
-}
-
 func newConsole() *cobra.Command {
 	var t target
 	var o output
@@ -50,7 +45,7 @@ The server's certificate is its own: the browser asks whether to trust it.`,
 					fmt.Fprintf(cmd.ErrOrStderr(), "no browser could be opened (%v): open the link yourself\n", err)
 				}
 			}
-			return o.print(cmd.OutOrStdout(), document{value: consoleLink{url}, names: []string{url}, text: func(p *printer) { p.line("%s", url) }})
+			return o.print(cmd.OutOrStdout(), document{value: map[string]string{"url": url}, names: []string{url}, text: func(p *printer) { p.line("%s", url) }})
 		},
 	}
 	cmd.Flags().BoolVar(&open, "open", false, "open the link in the browser of this machine")

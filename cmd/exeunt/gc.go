@@ -34,21 +34,19 @@ Every replica obeys a pause within a second. It survives restarts and lasts unti
 }
 
 func newGCVerb(name, short, method, path string) *cobra.Command {
-	var q question
-	return q.command(&cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}, func([]string) (request, error) {
+	return ask(&question{}, &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}, func([]string) (request, error) {
 		return request{method: method, path: gc.Path + path}, nil
-	}, decoded((*collection).write))
+	}, inText((*collection).write))
 }
 
 func newGCPause() *cobra.Command {
-	var q question
 	var reason string
-	cmd := q.command(&cobra.Command{
+	cmd := ask(&question{}, &cobra.Command{
 		Use: "pause", Short: "Pause the collector on every replica", Args: cobra.NoArgs,
 		Example: `  exeunt gc pause --reason "restoring what the release deleted"`,
 	}, func([]string) (request, error) {
 		return request{method: http.MethodPost, path: gc.Path + "/pause", parameters: map[string]string{"reason": reason}}, nil
-	}, decoded((*collection).write))
+	}, inText((*collection).write))
 	cmd.Flags().StringVar(&reason, "reason", "", "the reason, which \"gc status\" shows")
 	return cmd
 }

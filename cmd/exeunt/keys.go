@@ -43,20 +43,14 @@ Secrets in a backup cannot be read.`,
 			if err := createKeys(args[0], time.Now()); err != nil {
 				return err
 			}
-			made := keyFiles{Directory: args[0], Files: []string{"ca.crt", "ca.key", encryptionFile}}
-			return o.print(cmd.OutOrStdout(), document{value: made, text: func(p *printer) {
-				p.line("%s has %s: keep a copy, apart from the database", made.Directory, strings.Join(made.Files, ", "))
+			files := []string{"ca.crt", "ca.key", encryptionFile}
+			return o.print(cmd.OutOrStdout(), document{value: map[string]any{"directory": args[0], "files": files}, text: func(p *printer) {
+				p.line("%s has %s: keep a copy, apart from the database", args[0], strings.Join(files, ", "))
 			}})
 		},
 	}
 	o.addFlag(cmd)
 	return cmd
-}
-
-// keyFiles is the result of the command.
-type keyFiles struct {
-	Directory string   `json:"directory"`
-	Files     []string `json:"files"`
 }
 
 // createKeys writes the three files. It replaces none.
@@ -89,7 +83,6 @@ kubeconfig or certificate in this time. Then --finish ends the trust in the old 
   systemctl restart exeunt`,
 		Args: exactly(1, "the directory with ca.crt and ca.key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			result := rotated{Directory: args[0], Finished: finish}
 			text := "%s has a new authority; restart the servers that use it. Both authorities are trusted until: exeunt keys rotate %[1]s --finish"
 			var err error
 			if finish {
@@ -101,16 +94,10 @@ kubeconfig or certificate in this time. Then --finish ends the trust in the old 
 			if err != nil {
 				return err
 			}
-			return o.print(cmd.OutOrStdout(), document{value: result, text: func(p *printer) { p.line(text, result.Directory) }})
+			return o.print(cmd.OutOrStdout(), document{value: map[string]any{"directory": args[0], "finished": finish}, text: func(p *printer) { p.line(text, args[0]) }})
 		},
 	}
 	cmd.Flags().BoolVar(&finish, "finish", false, "end the trust in the old authority")
 	o.addFlag(cmd)
 	return cmd
-}
-
-// rotated is the result of the command.
-type rotated struct {
-	Directory string `json:"directory"`
-	Finished  bool   `json:"finished"`
 }

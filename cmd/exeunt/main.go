@@ -58,7 +58,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), formerly("restore-backup", newBackupRestore()), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	eachCommand(root, settings.ReadUnits)
 	return root
@@ -73,12 +73,6 @@ func exactly(n int, want string) cobra.PositionalArgs {
 		}
 		return fmt.Errorf("%s takes %s, not %s: %s", cmd.CommandPath(), counted(n, "argument"), counted(len(args), "argument"), want)
 	}
-}
-
-// formerly keeps a command under the name that it had, for scripts.
-func formerly(name string, cmd *cobra.Command) *cobra.Command {
-	cmd.Use, cmd.Hidden = name+strings.TrimPrefix(cmd.Use, cmd.Name()), true
-	return cmd
 }
 
 // refuseUnknown makes an unknown subcommand of a group an error. Cobra does so for

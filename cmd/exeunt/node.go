@@ -187,57 +187,31 @@ func authorityFlag(config *rest.Config) string {
 }
 
 func newTokenList() *cobra.Command {
-	var t target
-	var o output
+	var q question
 	var all bool
-	cmd := &cobra.Command{
+	cmd := ask(&q, &cobra.Command{
 		Use: "list", Short: "List tokens, with their state and node", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ask := request{method: http.MethodGet, path: v1alpha1.TokensPath}
-			if !all {
-				project, err := t.currentNamespace()
-				if err != nil {
-					return err
-				}
-				ask.parameters = map[string]string{"project": project}
-			}
-			var list v1alpha1.TokenList
-			if err := t.do(cmd.Context(), ask, &list); err != nil {
-				return err
-			}
-			return o.print(cmd.OutOrStdout(), listedTokens(list))
-		},
-	}
-	t.addFlags(cmd)
-	cmd.Flags().Lookup("namespace").Usage = "project (default: the namespace of the kubeconfig)"
+	}, func([]string) (r request, err error) {
+		r = request{method: http.MethodGet, path: v1alpha1.TokensPath, parameters: map[string]string{}}
+		if !all {
+			r.parameters["project"], err = q.currentNamespace()
+		}
+		return r, err
+	}, func(list *v1alpha1.TokenList) document { return listedTokens(list, time.Now()) }, "name")
+	q.addNamespaceFlag(cmd, "project (default: the namespace of the kubeconfig)")
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "tokens of all projects")
-	o.addFlag(cmd, "name")
 	return cmd
 }
 
 // listedTokens is the list in every form. The names are ids, for "revoke".
-func listedTokens(list v1alpha1.TokenList) document {
-	d := document{value: list, text: func(p *printer) { printTokens(p, list, time.Now()) }}
-	for _, t := range list.Items {
-		d.names = append(d.names, t.ID)
-	}
-	return d
-}
-
-func printTokens(p *printer, list v1alpha1.TokenList, now time.Time) {
-	if len(list.Items) == 0 {
-		p.line("no tokens; create one with: exeunt node token create")
-		return
-	}
-	rows := [][]any{{"ID", "PROJECT", "STATE", "NODE", "EXPIRES", "MADE BY", "LEFT"}}
-	for _, t := range list.Items {
+func listedTokens(list *v1alpha1.TokenList, now time.Time) document {
+	return listed("v1", "List", list.Items, "no tokens; create one with: exeunt node token create", "ID\tPROJECT\tSTATE\tNODE\tEXPIRES\tMADE BY\tLEFT", func(t v1alpha1.Token) (string, []any) {
 		expires := "-"
 		if t.State == "issued" {
 			expires = "in " + t.ExpiresAt.Sub(now).Round(time.Second).String()
 		}
-		rows = append(rows, []any{t.ID, t.Project, t.State, cmp.Or(t.Node, "-"), expires, cmp.Or(t.CreatedBy, "-"), cmp.Or(t.LeftHow, "-")})
-	}
-	p.table(3, rows)
+		return t.ID, []any{t.ID, t.Project, t.State, cmp.Or(t.Node, "-"), expires, cmp.Or(t.CreatedBy, "-"), cmp.Or(t.LeftHow, "-")}
+	})
 }
 
 func newTokenRevoke() *cobra.Command {

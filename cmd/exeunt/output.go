@@ -124,91 +124,26 @@ func objectName(apiVersion, kind, name string) string {
 	return kind + "/" + name
 }
 
-// list prints a list of any length. It writes json, yaml and name item by item, so
-// memory does not grow with the list. It writes a table at the end: the widest cell
-// of a column sets the width.
-type list struct {
-	out    io.Writer
-	format string
-	header string // column titles, separated by tabs
-	items  int
-	table  *tabwriter.Writer
-	err    error // the first; later calls do nothing
-}
-
-// list begins a list whose json and yaml have this apiVersion and kind. The
-// header is the table's, with tabs between the titles.
-func (o *output) list(w io.Writer, apiVersion, kind, header string) *list {
-	l := &list{out: w, format: o.format, header: header, table: tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
-	switch l.format {
-	case "json":
-		l.write(w, "{\"apiVersion\":%q,\"kind\":%q,\"metadata\":{},\"items\":[", apiVersion, kind)
-	case "yaml":
-		l.write(w, "apiVersion: %s\nkind: %s\nmetadata: {}\nitems:", apiVersion, kind)
+// listed is a list in every format. The table has the columns of the header, with tabs between the
+// titles; a list without items prints the line none instead.
+func listed[T any](apiVersion, kind string, items []T, none, header string, row func(T) (name string, cells []any)) document {
+	d := document{value: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{}, "items": append([]T{}, items...)}}
+	rows := [][]any{{}}
+	for _, title := range strings.Split(header, "\t") {
+		rows[0] = append(rows[0], title)
 	}
-	return l
-}
-
-// add prints one item: value for json and yaml, name for name, cells for the
-// table.
-func (l *list) add(value any, name string, cells ...any) error {
-	if l.err != nil {
-		return l.err
+	for _, item := range items {
+		name, cells := row(item)
+		d.names, rows = append(d.names, name), append(rows, cells)
 	}
-	first := l.items == 0
-	l.items++
-	switch l.format {
-	case "json":
-		text, err := json.Marshal(value)
-		if l.err = err; err != nil {
-			return err
+	d.text = func(p *printer) {
+		if len(items) == 0 {
+			p.line("%s", none)
+			return
 		}
-		between := ","
-		if first {
-			between = ""
-		}
-		l.write(l.out, "%s\n%s", between, text)
-	case "yaml":
-		text, err := yaml.Marshal([]any{value})
-		if l.err = err; err != nil {
-			return err
-		}
-		if first {
-			l.write(l.out, "\n")
-		}
-		l.write(l.out, "%s", text)
-	case "name":
-		l.err = writeNames(l.out, []string{name})
-	default:
-		if first {
-			l.write(l.table, "%s\n", l.header)
-		}
-		if l.err == nil {
-			l.err = writef(l.table, strings.Repeat("%v\t", len(cells)-1)+"%v\n", cells...)
-		}
+		p.table(3, rows)
 	}
-	return l.err
-}
-
-// end completes the list. Instead of an empty table it prints the line none.
-func (l *list) end(none string) error {
-	switch {
-	case l.format == "json":
-		l.write(l.out, "\n]}\n")
-	case l.format == "yaml" && l.items == 0:
-		l.write(l.out, " []\n")
-	case l.format == "" && l.items == 0:
-		l.write(l.out, "%s\n", none)
-	case l.format == "" && l.err == nil:
-		l.err = l.table.Flush()
-	}
-	return l.err
-}
-
-func (l *list) write(w io.Writer, format string, args ...any) {
-	if l.err == nil {
-		_, l.err = fmt.Fprintf(w, format, args...)
-	}
+	return d
 }
 
 // counted returns a number with its noun: "1 object", "2 objects", "0 repositories".

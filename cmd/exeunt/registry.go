@@ -42,8 +42,8 @@ review removes them if nothing refers to them by then. "exeunt gc pause" pauses
 this collection too.`,
 	}
 	cmd.AddCommand(
-		newRegistryVerb("stats", "Show the queues, the delays and what is turned off", http.MethodGet, "", decoded(writeRegistryStats)),
-		newRegistryVerb("run", "Review now what is due, and wait for the result", http.MethodPost, "/run", decoded(writeRegistryRun)),
+		newRegistryVerb("stats", "Show the queues, the delays and what is turned off", http.MethodGet, "", writeRegistryStats),
+		newRegistryVerb("run", "Review now what is due, and wait for the result", http.MethodPost, "/run", writeRegistryRun),
 		newRegistryDryRun(),
 		newRegistryReviewAfter(),
 	)
@@ -55,16 +55,14 @@ const (
 	registryGCPath = registryPath + "/gc"
 )
 
-func newRegistryVerb(name, short, method, path string, write writeAnswer) *cobra.Command {
-	var q question
-	return q.command(&cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}, func([]string) (request, error) {
+func newRegistryVerb[T any](name, short, method, path string, write func(*T, *printer)) *cobra.Command {
+	return ask(&question{}, &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}, func([]string) (request, error) {
 		return request{method: method, path: registryGCPath + path}, nil
-	}, write)
+	}, inText(write))
 }
 
 func newRegistryDryRun() *cobra.Command {
-	var q question
-	return q.command(&cobra.Command{
+	return ask(&question{}, &cobra.Command{
 		Use:   "dry-run [REPOSITORY:TAG]",
 		Short: "Show what would be removed if every review ran now",
 		Long: `Show what would be removed if every review ran now. With REPOSITORY:TAG: show what
@@ -73,21 +71,21 @@ removed.`,
 		Example: "  exeunt registry gc dry-run\n  exeunt registry gc dry-run shop/web:v1",
 		Args:    cobra.MaximumNArgs(1),
 	}, func(args []string) (request, error) {
-		ask := request{method: http.MethodGet, path: registryGCPath + "/dry-run", parameters: map[string]string{}}
+		r := request{method: http.MethodGet, path: registryGCPath + "/dry-run", parameters: map[string]string{}}
 		if len(args) == 1 {
 			colon := strings.LastIndex(args[0], ":")
 			if colon < 0 {
-				return ask, fmt.Errorf("%q has no tag: use, for instance, shop/web:v1", args[0])
+				return r, fmt.Errorf("%q has no tag: use, for instance, shop/web:v1", args[0])
 			}
-			ask.parameters["repository"], ask.parameters["tag"] = args[0][:colon], args[0][colon+1:]
+			r.parameters["repository"], r.parameters["tag"] = args[0][:colon], args[0][colon+1:]
 		}
-		return ask, nil
-	}, decoded(writeRegistryPlan))
+		return r, nil
+	}, inText(writeRegistryPlan))
 }
 
 func newRegistryReviewAfter() *cobra.Command {
 	var q question
-	cmd := q.command(&cobra.Command{
+	cmd := ask(&q, &cobra.Command{
 		Use:   "review-after EVENT DURATION",
 		Short: "Set the delay between an event and the review of its subject",
 		Long: `Set the delay between an event and the review of its subject, for all replicas.
@@ -100,7 +98,7 @@ may rely on what the server said exists. To review sooner, set it first.`,
 		Args:    exactly(2, `EVENT DURATION, for instance tag_delete 72h; "exeunt registry gc stats" lists the events`),
 	}, func(args []string) (request, error) {
 		return request{method: http.MethodPost, path: registryGCPath + "/review-after", parameters: map[string]string{"event": args[0], "after": args[1]}}, nil
-	}, decoded(writeDelays))
+	}, inText(writeDelays))
 	cmd.ValidArgsFunction = q.completeEvents
 	return cmd
 }
@@ -263,10 +261,8 @@ func describeVerified(v verify.Result) string {
 }
 
 func newRegistryUndelete() *cobra.Command {
-	var t target
-	var o output
 	var list, move bool
-	cmd := &cobra.Command{
+	cmd := ask(&question{}, &cobra.Command{
 		Use:   "undelete REPO:TAG | REPO@DIGEST | REPO:TAG@DIGEST | --list [REPO]",
 		Short: "Restore a deleted tag or manifest",
 		Long: `Restore what was deleted from the registry and is not collected yet: a deleted
@@ -281,27 +277,18 @@ To restore a whole repository: "exeunt restore repository/NAME".`,
   exeunt registry undelete shop/web@sha256:9f86d0…
   exeunt registry undelete --move-tag shop/web:latest    # undo the last push of latest`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ask, err := undeleteRequest(list, move, strings.Join(args, ""))
-			if err != nil {
-				return err
-			}
-			entries := []registry.Deleted{}
-			if err := t.do(cmd.Context(), ask, &entries); err != nil {
-				return err
-			}
-			d := document{value: entries, text: func(p *printer) { writeUndeleted(p, entries) }}
-			if list {
-				d.text = func(p *printer) { writeDeleted(p, entries) }
-			}
-			for i := range entries {
-				d.names = append(d.names, deletedName(&entries[i]))
-			}
-			return o.print(cmd.OutOrStdout(), d)
-		},
-	}
-	t.addServerFlags(cmd)
-	o.addFlag(cmd, "name")
+	}, func(args []string) (request, error) {
+		return undeleteRequest(list, move, strings.Join(args, ""))
+	}, func(entries *[]registry.Deleted) document {
+		d := document{text: func(p *printer) { writeUndeleted(p, *entries) }}
+		if list {
+			d.text = func(p *printer) { writeDeleted(p, *entries) }
+		}
+		for i := range *entries {
+			d.names = append(d.names, deletedName(&(*entries)[i]))
+		}
+		return d
+	}, "name")
 	cmd.Flags().BoolVar(&move, "move-tag", false, "move the tag if it points at another manifest now; without this it is left as it is")
 	cmd.Flags().BoolVar(&list, "list", false, "list what can be restored, in one repository or in all")
 	return cmd

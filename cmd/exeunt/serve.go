@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"cmp"
+
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/server"
@@ -269,35 +270,15 @@ func addTokenFlags(f *pflag.FlagSet, c *server.Config) {
 // SIGHUP ends the server, as when its terminal closes.
 func runServer(ctx context.Context, c server.Config) error {
 	if slices.ContainsFunc(c.Settings, func(s server.Setting) bool { return s.Name == settings.ConfigFlag && s.Value != "" }) {
-		var stop func()
-		c.Reload, stop = notifyReload()
-		defer stop()
+		signals := make(chan os.Signal, 1) // signals that come before one is taken become one
+		signal.Notify(signals, syscall.SIGHUP)
+		defer signal.Stop(signals)
+		c.Reload = signals
 	}
 	if c.Ephemeral {
 		return runEphemeral(ctx, c)
 	}
 	return server.Run(ctx, c)
-}
-
-// notifyReload returns a channel that gets a value after each SIGHUP, until stop is
-// called. Signals that come before the value is taken become one.
-func notifyReload() (reload <-chan struct{}, stop func()) {
-	signals, ended, reloads := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{}, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-ended:
-				return
-			case <-signals:
-			}
-			select {
-			case reloads <- struct{}{}:
-			default: // one is waiting, and will read the newest file
-			}
-		}
-	}()
-	return reloads, func() { signal.Stop(signals); close(ended) }
 }
 
 // givenFlags returns the flags of the command line, in the form that their Set reads.

@@ -163,34 +163,15 @@ func authorityOf(config *rest.Config) []byte {
 }
 
 func newUserList() *cobra.Command {
-	var t target
-	var o output
-	cmd := &cobra.Command{
+	return ask(&question{}, &cobra.Command{
 		Use: "list", Short: "List users, with their groups and tokens", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var list v1.UserList
-			if err := t.do(cmd.Context(), request{method: http.MethodGet, path: usersPath}, &list); err != nil {
-				return err
-			}
-			d := document{value: list, text: func(p *printer) { printUsers(p, list, time.Now()) }}
-			for _, u := range list.Items {
-				d.names = append(d.names, u.Name)
-			}
-			return o.print(cmd.OutOrStdout(), d)
-		},
-	}
-	t.addServerFlags(cmd)
-	o.addFlag(cmd, "name")
-	return cmd
+	}, func([]string) (request, error) {
+		return request{method: http.MethodGet, path: usersPath}, nil
+	}, func(list *v1.UserList) document { return listedUsers(list, time.Now()) }, "name")
 }
 
-func printUsers(p *printer, list v1.UserList, now time.Time) {
-	if len(list.Items) == 0 {
-		p.line("no users; add one with: exeunt user add NAME")
-		return
-	}
-	rows := [][]any{{"NAME", "GROUPS", "TOKENS", "ADDED"}}
-	for _, u := range list.Items {
+func listedUsers(list *v1.UserList, now time.Time) document {
+	return listed("v1", "List", list.Items, "no users; add one with: exeunt user add NAME", "NAME\tGROUPS\tTOKENS\tADDED", func(u v1.User) (string, []any) {
 		var tokens []string
 		for _, t := range u.Spec.Tokens {
 			text := t.Name
@@ -202,30 +183,21 @@ func printUsers(p *printer, list v1.UserList, now time.Time) {
 			}
 			tokens = append(tokens, text)
 		}
-		rows = append(rows, []any{u.Name, cmp.Or(strings.Join(u.Spec.Groups, ","), "-"), cmp.Or(strings.Join(tokens, ", "), "-"), u.CreationTimestamp.Local().Format(time.DateOnly)})
-	}
-	p.table(3, rows)
+		return u.Name, []any{u.Name, cmp.Or(strings.Join(u.Spec.Groups, ","), "-"), cmp.Or(strings.Join(tokens, ", "), "-"), u.CreationTimestamp.Local().Format(time.DateOnly)}
+	})
 }
 
 func newUserRemove() *cobra.Command {
-	var t target
-	var o output
-	cmd := &cobra.Command{
+	var name string
+	return ask(&question{}, &cobra.Command{
 		Use: "remove NAME", Short: "Remove a user: its tokens and certificates end at once", Args: exactly(1, `NAME, as "exeunt user list" shows it`),
 		Long: `Remove a user. Its tokens, and the certificates that were issued to it, end within a
 second on every replica. Bindings that name the user stay: a new user of the same name
 would have their rights.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			removed := map[string]any{}
-			if err := t.do(cmd.Context(), request{method: http.MethodDelete, path: usersPath + "/" + args[0]}, &removed); err != nil {
-				return err
-			}
-			return o.print(cmd.OutOrStdout(), document{value: removed, names: []string{args[0]}, text: func(p *printer) {
-				p.line("user %s is removed", args[0])
-			}})
-		},
-	}
-	t.addServerFlags(cmd)
-	o.addFlag(cmd, "name")
-	return cmd
+	}, func(args []string) (request, error) {
+		name = args[0]
+		return request{method: http.MethodDelete, path: usersPath + "/" + name}, nil
+	}, func(*map[string]any) document {
+		return document{names: []string{name}, text: func(p *printer) { p.line("user %s is removed", name) }}
+	}, "name")
 }
