@@ -58,7 +58,7 @@ func TestDeleteIsAdmittedForItsVersion(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var asked []string
 	path := configMaps + "/raced"
-	w.api.admit = judge{func(version string) error {
+	w.api.Admission = judge{func(version string) error {
 		asked = append(asked, version)
 		if len(asked) == 1 {
 			w.patch(path, `{"data":{"a":"b"}}`)
@@ -85,7 +85,7 @@ func TestDeleteIsAdmittedForItsVersion(t *testing.T) {
 func TestRefusedDelete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, store.Options{})
-	w.api.admit = judge{func(string) error { return errors.New("keep it") }}
+	w.api.Admission = judge{func(string) error { return errors.New("keep it") }}
 	w.configMap("kept", "")
 	for _, path := range []string{configMaps + "/kept", configMaps} {
 		if r := w.want(http.StatusForbidden, "DELETE", path, ""); !strings.Contains(r.body, "keep it") {

@@ -85,7 +85,7 @@ func (w *world) versionOf(t *testing.T, url string) *kind.Version {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, ok := w.api.kinds.Snapshot().Lookup(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
+	v, ok := w.api.Kinds.Snapshot().Lookup(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource})
 	if !ok {
 		t.Fatalf("no kind at %s", url)
 	}

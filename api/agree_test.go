@@ -94,7 +94,7 @@ func TestWritePathsAgree(t *testing.T) {
 // eachEndpoint visits all endpoints that write through the store.
 func (w *world) eachEndpoint(do func(*endpoint)) {
 	w.t.Helper()
-	for _, k := range w.api.kinds.Snapshot().Kinds {
+	for _, k := range w.api.Kinds.Snapshot().Kinds {
 		for _, v := range k.Versions {
 			e, err := w.api.endpoint(v)
 			if err != nil {
@@ -247,7 +247,7 @@ func TestStoredBytesAreValid(t *testing.T) {
 }
 
 func TestRegistryKnowsEveryKindByItsStorage(t *testing.T) {
-	kinds := newWorld(t, store.Options{}).api.kinds.Snapshot()
+	kinds := newWorld(t, store.Options{}).api.Kinds.Snapshot()
 	for _, k := range kinds.Kinds {
 		if _, ok := kinds.Stored(k.Storage); !ok && !k.Ephemeral {
 			t.Errorf("%s is not found by its storage name", k.Storage)

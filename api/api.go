@@ -55,26 +55,19 @@ type Config struct {
 	Extra     http.Handler  // serves /exeunt/ and SettingsPath, which Kubernetes does not have; nil: 404
 	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
 	Observer  Observer      // is called after every request
-	Admission Admission     // webhooks and policies, if it is set
+	Admission Admission     // webhooks and policies
 	Audit     *auditlog.Log // records requests, if it is set
 	Logger    *slog.Logger
 	Version   string                // version of this program, for /version
 	Checks    func() []health.Check // of /readyz, besides ping and shutdown; nil: none
 	Now       func() time.Time      // nil: time.Now
 
-	// SlowRequest is the time after which a request, except a watch, is logged with its
-	// steps. 0: none is.
-	SlowRequest time.Duration
-	// LogRequests logs every request.
-	LogRequests bool
+	Limits // those of the start: SetLimits
 	// MaxRequests limits the requests that are served at once, without watches. 0:
 	// inflight.DefaultRequests.
 	MaxRequests int
 	// NoControllers says that nothing removes the content of namespaces.
 	NoControllers bool
-	// MaxCascade is the guard's limit for namespaces that set none of their own: the
-	// most objects that a delete may remove without confirmation. 0: no limit.
-	MaxCascade int64
 	// Full reports whether writes that need more space are refused. Nil: they never are.
 	Full func() bool
 	// GuardWarning returns a warning for the client if the guard will hold the delete,
@@ -106,27 +99,12 @@ const OpenPath = "/exeunt/mesh/node/"
 
 // API serves the Kubernetes API. It is safe for concurrent use.
 type API struct {
-	store   *store.Store
-	kinds   *kind.Registry
-	access  *access.Control
-	openapi http.Handler
-	metrics http.Handler
-	extra   http.Handler
-	open    http.Handler
-	observe Observer
-	audit   record.Recorder
-	admit   Admission
-	log     *slog.Logger
-	version string
-	checks  func() []health.Check
-	probes  health.Log
-	now     func() time.Time
+	Config
+	audit  record.Recorder
+	probes health.Log
 
-	limits        atomic.Pointer[Limits]
-	full          func() bool
-	whileFull     *rate.Limiter // the bytes of updates while the disk is full
-	guardWarning  func(context.Context, object.Object, *metav1.DeleteOptions) (string, error)
-	noControllers bool // see Config
+	limits    atomic.Pointer[Limits]
+	whileFull *rate.Limiter // the bytes of updates while the disk is full
 
 	bookmarkEvery time.Duration // constant after New
 
@@ -150,9 +128,7 @@ type API struct {
 func New(c Config) *API {
 	bodycost.LimitCopies()
 	a := &API{
-		store: c.Store, kinds: c.Kinds, access: c.Access, openapi: c.OpenAPI, metrics: c.Metrics, extra: c.Extra, open: c.Open,
-		observe: c.Observer, audit: record.Recorder{Log: c.Audit}, admit: c.Admission, log: c.Logger, version: c.Version, checks: c.Checks, now: c.Now,
-		full: c.Full, whileFull: rate.NewLimiter(32<<10, 1<<20), guardWarning: c.GuardWarning, noControllers: c.NoControllers,
+		Config: c, audit: record.Recorder{Log: c.Audit}, whileFull: rate.NewLimiter(32<<10, 1<<20),
 		endpoints: map[*kind.Version]*endpoint{},
 		resolver: &genericrequest.RequestInfoFactory{
 			APIPrefixes:          sets.NewString("api", "apis"),
@@ -163,13 +139,10 @@ func New(c Config) *API {
 		selectors:     inflight.New(c.MaxRequests),
 		scale:         scaleWire(),
 	}
-	if a.now == nil {
-		a.now = time.Now
+	if a.Now == nil {
+		a.Now = time.Now
 	}
-	if a.admit == nil {
-		a.admit = noAdmission{}
-	}
-	a.SetLimits(Limits{SlowRequest: c.SlowRequest, LogRequests: c.LogRequests, MaxCascade: c.MaxCascade})
+	a.SetLimits(c.Limits)
 	a.closing, a.close = context.WithCancel(context.Background())
 	a.handler = a.filters(http.HandlerFunc(a.route))
 	return a
@@ -177,32 +150,19 @@ func New(c Config) *API {
 
 // Limits are the settings of Config that may change while the API serves.
 type Limits struct {
+	// SlowRequest is the time after which a request, except a watch, is logged with its
+	// steps. With 0 none is.
 	SlowRequest time.Duration
-	LogRequests bool
-	MaxCascade  int64
+
+	LogRequests bool // log every request
+
+	// MaxCascade is the guard's limit for namespaces that set none of their own: the most
+	// objects that a delete may remove without confirmation. 0 means no limit.
+	MaxCascade int64
 }
 
 // SetLimits replaces the limits. Requests that began before may still use the old ones.
 func (a *API) SetLimits(l Limits) { a.limits.Store(&l) }
-
-// noAdmission admits every request.
-type noAdmission struct{}
-
-func (noAdmission) Handles(admission.Operation) bool { return false }
-
-func (noAdmission) Complete(context.Context, string, runtime.Object) error { return nil }
-
-func (noAdmission) Judges(schema.GroupResource, admission.Operation) []string { return nil }
-
-func (noAdmission) Judge(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
-	return nil
-}
-
-func (noAdmission) Pretend(context.Context, *corev1.Namespace) {}
-
-func (noAdmission) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
-
-func (noAdmission) Selects(schema.GroupResource, string, admission.Operation) bool { return false }
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -239,7 +199,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 		a.fail(w, req, err)
 		return
 	}
-	kinds := a.kinds.Snapshot()
+	kinds := a.Kinds.Snapshot()
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	root := len(parts) == 1
 	w.Header().Set("Vary", "Accept")
@@ -258,7 +218,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 func (a *API) serveAggregated(w http.ResponseWriter, req *http.Request, kinds *kind.Snapshot, core bool) {
 	doc, err := a.discovery.Get(kinds, core)
 	if err != nil {
-		a.log.Error("discovery failed", "error", err)
+		a.Logger.Error("discovery failed", "error", err)
 		http.Error(w, "discovery failed; the server's log says why", http.StatusInternalServerError)
 		return
 	}

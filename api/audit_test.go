@@ -230,7 +230,7 @@ func TestAuditKillBetweenEvents(t *testing.T) {
 	w.api.handler = w.api.filters(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		w.api.route(rw, req)
 		between = w.events(rw.Header().Get("Audit-Id"))
-		_, left = w.api.store.Get(req.Context(), object.Key{Kind: object.ConfigMaps, Namespace: "shop", Name: "a"})
+		_, left = w.api.Store.Get(req.Context(), object.Key{Kind: object.ConfigMaps, Namespace: "shop", Name: "a"})
 	}))
 	w.want(200, "DELETE", configMaps+"/a", "")
 	if !object.Is(left, object.NotFound) || len(between) != 1 || between[0].Stage != auditv1.StageRequestReceived ||
@@ -290,7 +290,7 @@ func TestAuditWatch(t *testing.T) {
 func TestAuditOff(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var seen *audit.AuditContext
-	w.api.extra = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { seen = audit.AuditContextFrom(req.Context()) })
+	w.api.Extra = http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { seen = audit.AuditContextFrom(req.Context()) })
 	w.want(200, "GET", "/exeunt/x", "")
 	if seen != nil {
 		t.Error("a GET has an audit context")

@@ -26,9 +26,9 @@ const generateAttempts = 8
 
 // Create passes a new object through the lifecycle and stores it.
 func (r *resource) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	markIn(ctx, stepDecoded)
+	mark(ctx, stepDecoded)
 	o, err := r.create(ctx, obj, validate, dryrun.IsDryRun(options.DryRun))
-	markIn(ctx, stepStored)
+	mark(ctx, stepStored)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, validate 
 	err := r.recovering(func() (err error) {
 		made, warnings, err = r.v.Prepare(ctx, r.strategy, obj, lifecycle.Creation{
 			Namespace: genericrequest.NamespaceValue(ctx),
-			Now:       r.api.now(),
+			Now:       r.api.Now(),
 			UID:       types.UID(uuid.NewString()),
 			Suffix:    nameSuffix(),
 			DryRun:    dryRun,
@@ -96,7 +96,7 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, validate 
 	}
 	request := store.RequestFor(made)
 	request.DryRun = dryRun
-	return r.api.store.Create(ctx, request)
+	return r.api.Store.Create(ctx, request)
 }
 
 // withVersion sets the resourceVersion that the store assigned.

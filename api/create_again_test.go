@@ -19,7 +19,7 @@ func TestCreateAgainStartsFromTheRequest(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	for _, name := range []string{"web", ""} {
 		tries := 0
-		w.api.kinds.Put(builtin.Services(func(_ context.Context, obj, _ runtime.Object) (kind.Attachment, error) {
+		w.api.Kinds.Put(builtin.Services(func(_ context.Context, obj, _ runtime.Object) (kind.Attachment, error) {
 			svc := obj.(*corev1.Service)
 			if svc.Spec.ClusterIP != "" || svc.Spec.Ports[0].NodePort != 0 {
 				t.Errorf("try %d begins with %+v", tries, svc.Spec)
@@ -40,7 +40,7 @@ func TestCreateAgainStartsFromTheRequest(t *testing.T) {
 // TestAttachWarns: what Kind.Attach warns about reaches the client of a create and of an update.
 func TestAttachWarns(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api.kinds.Put(builtin.Services(func(_ context.Context, _, old runtime.Object) (kind.Attachment, error) {
+	w.api.Kinds.Put(builtin.Services(func(_ context.Context, _, old runtime.Object) (kind.Attachment, error) {
 		if old == nil {
 			return kind.Attachment{Warnings: []string{"it is new"}}, nil
 		}

@@ -29,9 +29,9 @@ import (
 // Delete deletes an object. The answer is the object while it still exists
 // (grace period or finalizers), and a Status with its uid once it is removed.
 func (r *resource) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	markIn(ctx, stepDecoded)
+	mark(ctx, stepDecoded)
 	result, err := r.deleteAdmitted(ctx, r.key(ctx, name), validate, options, "")
-	markIn(ctx, stepStored)
+	mark(ctx, stepStored)
 	if err != nil {
 		return nil, false, err
 	}
@@ -72,7 +72,7 @@ func (r *resource) deleteAdmitted(ctx context.Context, key object.Key, validate 
 		options = metav1.NewDeleteOptions(0)
 	}
 	for {
-		current, err := r.api.store.Get(ctx, key)
+		current, err := r.api.Store.Get(ctx, key)
 		if err != nil {
 			return store.DeleteResult{}, r.statusError(err, key)
 		}
@@ -108,7 +108,7 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		options = metav1.NewDeleteOptions(0)
 	}
 	r.warnOrphans(ctx, options)
-	result, err := r.api.store.Delete(ctx, r.deleteRequest(ctx, key, options, cascade))
+	result, err := r.api.Store.Delete(ctx, r.deleteRequest(ctx, key, options, cascade))
 	return result, r.afterDelete(ctx, key, options, result, err)
 }
 
@@ -149,12 +149,12 @@ var heldKey = []byte(`"` + lifecycle.HeldAbove + `":`)
 // warnHeld warns the client if the guard will hold the deletion, or would hold it
 // without the dry run. It is a forecast; the collector decides.
 func (r *resource) warnHeld(ctx context.Context, o object.Object, options *metav1.DeleteOptions) {
-	if r.api.guardWarning == nil || !bytes.Contains(o.Body, heldKey) {
+	if r.api.GuardWarning == nil || !bytes.Contains(o.Body, heldKey) {
 		return
 	}
-	text, err := r.api.guardWarning(ctx, o, options)
+	text, err := r.api.GuardWarning(ctx, o, options)
 	if err != nil {
-		r.api.log.Warn("preview of the cascade failed", "object", o.Key.String(), "error", err)
+		r.api.Logger.Warn("preview of the cascade failed", "object", o.Key.String(), "error", err)
 		return
 	}
 	if text != "" {
@@ -187,9 +187,9 @@ func (r *resource) recordDeletion(ctx context.Context, result store.DeleteResult
 	}
 	cascade := string(result.Object.UID)
 	if result.Again {
-		origin, err := r.api.store.OriginOf(ctx, result.Object.UID)
+		origin, err := r.api.Store.OriginOf(ctx, result.Object.UID)
 		if err != nil {
-			r.api.log.Warn("the audit event of a delete has no cascade", "object", result.Object.Key.String(), "error", err)
+			r.api.Logger.Warn("the audit event of a delete has no cascade", "object", result.Object.Key.String(), "error", err)
 		}
 		cascade = cmp.Or(origin.Cascade, cascade)
 	}
@@ -205,9 +205,9 @@ func (j *fastWrites) delete(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok {
 		return false
 	}
-	markStep(w, stepDecoded)
+	mark(ctx, stepDecoded)
 	result, err := j.r.delete(ctx, j.r.key(ctx, info.Name), options, "")
-	markStep(w, stepStored)
+	mark(ctx, stepStored)
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true

@@ -109,7 +109,7 @@ func (c *collectionDelete) logLarge(ctx context.Context) {
 	if c.done.Removed+c.done.Marked < largeCollection {
 		return
 	}
-	c.api.log.Info("large collection deleted", "resource", c.v.Resource().String(), "namespace", genericrequest.NamespaceValue(ctx), "user", clientName(ctx),
+	c.api.Logger.Info("large collection deleted", "resource", c.v.Resource().String(), "namespace", genericrequest.NamespaceValue(ctx), "user", clientName(ctx),
 		"removed", c.done.Removed, "marked", c.done.Marked, "cascade", c.cascade, "audit", record.RequestID(ctx))
 }
 
@@ -149,7 +149,7 @@ func (c *collectionDelete) deleteSome(ctx context.Context, objects []object.Obje
 	for i, o := range objects {
 		requests[i] = c.deleteRequest(ctx, o.Key, c.options, c.cascade)
 	}
-	results, errs := c.api.store.DeleteAll(ctx, requests)
+	results, errs := c.api.Store.DeleteAll(ctx, requests)
 	for i, o := range objects {
 		count(results[i], c.afterDelete(ctx, o.Key, c.options, results[i], errs[i]))
 	}

@@ -74,9 +74,9 @@ func TestDryRunWritesNothing(t *testing.T) {
 				}
 				return all
 			}
-			before, revision := state(), w.api.store.Revision()
+			before, revision := state(), w.api.Store.Revision()
 			w.want(c.code, c.method, c.path, c.body, c.headers...)
-			if now := w.api.store.Revision(); now != revision {
+			if now := w.api.Store.Revision(); now != revision {
 				t.Errorf("revision %d, was %d", now, revision)
 			}
 			if diff := cmp.Diff(before, state()); diff != "" {
@@ -85,7 +85,7 @@ func TestDryRunWritesNothing(t *testing.T) {
 			wet := strings.NewReplacer("?dryRun=All&", "?", "?dryRun=All", "")
 			body := strings.NewReplacer(`"dryRun":["All"],`, "", `"dryRun":["All"]`, "", "dryRun: [All]\n", "{}").Replace(c.body)
 			w.want(c.code, c.method, wet.Replace(c.path), body, c.headers...)
-			if w.api.store.Revision() == revision {
+			if w.api.Store.Revision() == revision {
 				t.Error("the same request without its dry run writes nothing either")
 			}
 		})

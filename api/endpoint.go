@@ -80,7 +80,7 @@ func (a *API) endpoint(v *kind.Version) (*endpoint, error) {
 // dropReplaced drops the endpoints of versions that a changed definition has
 // replaced. The caller holds a.mu.
 func (a *API) dropReplaced() {
-	kinds := a.kinds.Snapshot()
+	kinds := a.Kinds.Snapshot()
 	for v := range a.endpoints {
 		if current, ok := kinds.Lookup(v.Resource()); !ok || current != v {
 			delete(a.endpoints, v)
@@ -116,11 +116,11 @@ func (a *API) newEndpoint(v *kind.Version) (*endpoint, error) {
 		"get":              handlers.GetResource(main, scope),
 		"list":             boundTimeout(handlers.ListResource(main, main, scope, false, minWatchTime)),
 		"watch":            boundTimeout(handlers.ListResource(main, main, scope, true, minWatchTime)),
-		"create":           perRequest(func() http.HandlerFunc { return handlers.CreateResource(main, scope, a.admit) }),
-		"update":           perRequest(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, a.admit) }),
-		"patch":            perRequest(func() http.HandlerFunc { return handlers.PatchResource(main, scope, a.admit, patchTypes(v)) }),
-		"delete":           perRequest(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, a.admit) }),
-		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, a.admit) }),
+		"create":           perRequest(func() http.HandlerFunc { return handlers.CreateResource(main, scope, a.Admission) }),
+		"update":           perRequest(func() http.HandlerFunc { return handlers.UpdateResource(main, scope, a.Admission) }),
+		"patch":            perRequest(func() http.HandlerFunc { return handlers.PatchResource(main, scope, a.Admission, patchTypes(v)) }),
+		"delete":           perRequest(func() http.HandlerFunc { return handlers.DeleteResource(main, true, scope, a.Admission) }),
+		"deletecollection": perRequest(func() http.HandlerFunc { return handlers.DeleteCollection(main, true, scope, a.Admission) }),
 	}
 	e.json = newJSONWrites(main, fieldowner.New(v, scope.FieldManager))
 	return e, a.addParts(e, v)
@@ -166,8 +166,8 @@ func (a *API) addSubresource(e *endpoint, v *kind.Version, name string, s lifecy
 func (a *API) readWriteVerbs(r rest.Patcher, scope *handlers.RequestScope, v *kind.Version) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"get":    handlers.GetResource(r, scope),
-		"update": perRequest(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, a.admit) }),
-		"patch":  perRequest(func() http.HandlerFunc { return handlers.PatchResource(r, scope, a.admit, patchTypes(v)) }),
+		"update": perRequest(func() http.HandlerFunc { return handlers.UpdateResource(r, scope, a.Admission) }),
+		"patch":  perRequest(func() http.HandlerFunc { return handlers.PatchResource(r, scope, a.Admission, patchTypes(v)) }),
 	}
 }
 
@@ -218,7 +218,7 @@ func (a *API) baseScope(v *kind.Version, wire *kind.Wire) *handlers.RequestScope
 		Defaulter:                wire.Defaulter,
 		Typer:                    wire.Typer,
 		EquivalentResourceMapper: v.Equivalents(),
-		Authorizer:               a.access.Authorizer(),
+		Authorizer:               a.Access.Authorizer(),
 		Resource:                 v.Resource(),
 		MetaGroupVersion:         metav1.SchemeGroupVersion,
 		MaxRequestBodyBytes:      bodycost.MaxBody,

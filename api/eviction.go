@@ -122,7 +122,7 @@ func (e *evictions) take(ctx context.Context, pod *corev1.Pod, dryRun bool) (fre
 			return true, nil
 		}
 	}
-	v, _ := e.pods.api.kinds.Snapshot().Lookup(budgets)
+	v, _ := e.pods.api.Kinds.Snapshot().Lookup(budgets)
 	r := e.pods.api.newResource(v, v.Status)
 	info := rest.DefaultUpdatedObjectInfo(nil, func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
 		b := live.(*policyv1.PodDisruptionBudget).DeepCopy()
@@ -133,7 +133,7 @@ func (e *evictions) take(ctx context.Context, pod *corev1.Pod, dryRun bool) (fre
 		if b.Status.DisruptedPods == nil {
 			b.Status.DisruptedPods = map[string]metav1.Time{}
 		}
-		b.Status.DisruptedPods[pod.Name] = metav1.NewTime(e.pods.api.now())
+		b.Status.DisruptedPods[pod.Name] = metav1.NewTime(e.pods.api.Now())
 		return b, nil
 	})
 	_, _, err = r.update(ctx, r.key(ctx, budget.Name), updating{UpdatedObjectInfo: info, dryRun: dryRun})
@@ -142,7 +142,7 @@ func (e *evictions) take(ctx context.Context, pod *corev1.Pod, dryRun bool) (fre
 
 // budgetOf finds the one budget that selects the pod, or nil.
 func (e *evictions) budgetOf(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
-	v, ok := e.pods.api.kinds.Snapshot().Lookup(budgets)
+	v, ok := e.pods.api.Kinds.Snapshot().Lookup(budgets)
 	if !ok {
 		return nil, nil
 	}
@@ -235,7 +235,7 @@ func (e *evictions) remove(ctx context.Context, name string, how *metav1.DeleteO
 		}
 		pod.Status.Conditions = withCondition(pod.Status.Conditions, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
-		}, metav1.NewTime(e.pods.api.now()))
+		}, metav1.NewTime(e.pods.api.Now()))
 		return pod, nil
 	})
 	w, _, err := pods.update(ctx, pods.key(ctx, name), updating{UpdatedObjectInfo: info})

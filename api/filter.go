@@ -53,15 +53,15 @@ func (a *API) observed(next http.Handler) http.Handler {
 				if p == http.ErrAbortHandler {
 					panic(p)
 				}
-				a.log.Error("request panicked", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				a.Logger.Error("request panicked", "path", req.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				if seen.code == 0 {
 					a.fail(seen, req, apierrors.NewInternalError(fmt.Errorf("the server could not complete the request; its log says why")))
 				}
 			}
 			took := time.Since(seen.steps.start)
-			if a.observe != nil {
+			if a.Observer != nil {
 				seen.request.Code, seen.request.Took = seen.code, took
-				a.observe(seen.request)
+				a.Observer(seen.request)
 			}
 			a.logRequest(seen, req, took)
 		}()
@@ -109,10 +109,11 @@ func (a *API) parse(next http.Handler) http.Handler {
 			a.fail(w, req, apierrors.NewBadRequest(err.Error()))
 			return
 		}
+		ctx := genericrequest.WithRequestInfo(req.Context(), info)
 		if seen, ok := w.(*observedWriter); ok {
 			seen.request = a.observation(req, info)
+			ctx = context.WithValue(ctx, seenKey{}, seen)
 		}
-		ctx := genericrequest.WithRequestInfo(req.Context(), info)
 		if info.Verb == "watch" {
 			var ended func()
 			ctx, ended = withWatchEnd(ctx, w)
@@ -128,7 +129,7 @@ func (a *API) parse(next http.Handler) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
-		next.ServeHTTP(w, req.WithContext(a.audit.Context(ctx, info, w.Header().Get("Audit-Id"), a.now())))
+		next.ServeHTTP(w, req.WithContext(a.audit.Context(ctx, info, w.Header().Get("Audit-Id"), a.Now())))
 	})
 }
 
@@ -179,13 +180,13 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		a.fail(w, req, apierrors.NewUnauthorized("Unauthorized"))
 	}))
 	open := a.audit.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		a.serveExtra(w, req, a.open)
-		if seen := observedBy(w); seen != nil && seen.code < http.StatusBadRequest {
-			inflight.Known(req.Context()) // a.open has authenticated the client
+		a.serveExtra(w, req, a.Open)
+		if seen := seenIn(req.Context()); seen != nil && seen.code < http.StatusBadRequest {
+			inflight.Known(req.Context()) // a.Open has authenticated the client
 		}
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if a.open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
+		if a.Open != nil && strings.HasPrefix(req.URL.Path, OpenPath) {
 			if impersonates, _ := access.Impersonates(req.Header); impersonates {
 				a.fail(w, req, errImpersonation("a node of the mesh acts as itself"))
 				return
@@ -193,16 +194,16 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			open.ServeHTTP(w, req) // this client reaches no other handler
 			return
 		}
-		if wait := a.access.Slow(req); wait > 0 {
+		if wait := a.Access.Slow(req); wait > 0 {
 			a.audit.Refusal(a.refuseGuesses(wait)).ServeHTTP(w, req)
 			return
 		}
-		client, known := a.access.Authenticate(req)
+		client, known := a.Access.Authenticate(req)
 		if !known {
 			refuse.ServeHTTP(w, req)
 			return
 		}
-		if seen, ok := w.(*observedWriter); ok {
+		if seen := seenIn(req.Context()); seen != nil {
 			seen.user = client.GetName()
 		}
 		if client.GetName() != user.Anonymous {
@@ -224,7 +225,7 @@ func (a *API) refuseGuesses(wait time.Duration) http.Handler {
 // user and on every group, uid and extra of it, or with constrained impersonation's verbs
 // for what it does then. The library decides.
 func (a *API) impersonate(next http.Handler) http.Handler {
-	acting := impersonation.WithConstrainedImpersonation(next, a.access.Authorizer(), builtin.Codecs())
+	acting := impersonation.WithConstrainedImpersonation(next, a.Access.Authorizer(), builtin.Codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		impersonates, unknown := access.Impersonates(req.Header)
 		switch {
@@ -251,16 +252,16 @@ func (a *API) authorize(next http.Handler) http.Handler {
 			a.fail(w, req, noSuchPath(problem))
 			return
 		}
-		denied, reason, err := a.access.Authorize(req.Context())
+		denied, reason, err := a.Access.Authorize(req.Context())
 		a.audit.Decision(req.Context(), denied == nil, reason, err)
 		switch {
 		case err != nil:
-			a.log.Error("request could not be authorized", "path", req.URL.Path, "error", err)
+			a.Logger.Error("request could not be authorized", "path", req.URL.Path, "error", err)
 			a.fail(w, req, apierrors.NewInternalError(errors.New("the request could not be authorized")))
 		case denied != nil:
 			a.fail(w, req, responsewriters.ForbiddenStatusError(denied, reason))
 		default:
-			markStep(w, stepAuthorized)
+			mark(req.Context(), stepAuthorized)
 			if info, ok := genericrequest.RequestInfoFrom(req.Context()); ok && sendsBody(info) {
 				req = req.WithContext(store.WithAuthor(req.Context(), author(req.Context(), req, w)))
 			}

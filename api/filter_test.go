@@ -91,7 +91,7 @@ func TestGuessesAreSlowed(t *testing.T) {
 // authenticates by itself, with the credentials that it sent.
 func TestOpenPath(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api.open = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	w.api.Open = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, "you are "+req.Header.Get("Authorization"), http.StatusTeapot)
 	})
 	for path, want := range map[string]int{
@@ -120,7 +120,7 @@ func TestProbes(t *testing.T) {
 			t.Errorf("GET %s answered %q", path, r.body)
 		}
 	}
-	w.api.checks = func() []health.Check {
+	w.api.Checks = func() []health.Check {
 		return []health.Check{{Name: "database", Run: func(context.Context) error { return errors.New("the password is hunter2") }}}
 	}
 	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
@@ -299,7 +299,7 @@ func TestExtraCounts(t *testing.T) {
 		}
 		_, _ = io.WriteString(out, "served")
 	})
-	w.api.extra, w.api.open = handler, handler
+	w.api.Extra, w.api.Open = handler, handler
 	paths := []string{"/exeunt/gc", OpenPath + "peers"}
 	var serving []*inflight.Request
 	for range inflight.DefaultRequests {
@@ -339,12 +339,12 @@ func TestPanicIsAnswered(t *testing.T) {
 	var mu sync.Mutex
 	var seen []int
 	w := newWorld(t, store.Options{})
-	w.api.observe = func(o Observation) {
+	w.api.Observer = func(o Observation) {
 		mu.Lock()
 		defer mu.Unlock()
 		seen = append(seen, o.Code)
 	}
-	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") })
+	w.api.Extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("secret") })
 	if r := w.want(http.StatusInternalServerError, "GET", "/exeunt/x", ""); strings.Contains(r.body, "secret") || r.get("kind") != "Status" {
 		t.Errorf("answered %s", r.body)
 	}
@@ -384,8 +384,8 @@ func TestClientDisconnected(t *testing.T) {
 // and on each group, uid and extra; headers that Kubernetes ignores are refused.
 func TestImpersonation(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
-	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
+	w.api.Open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
+	w.api.Extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
 	w.configMap("kept", "")
 	for header, want := range map[string]string{
 		"Impersonate-User: nobody":                         `forbidden: User "bob" cannot impersonate-on:user-info:`,
@@ -450,7 +450,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
 		}
 	}
-	w.api.access = access.NewControl(directory.Of(o), access.Config{})
+	w.api.Access = access.NewControl(directory.Of(o), access.Config{})
 	w.api.handler = w.api.filters(http.HandlerFunc(w.api.route)) // with that access
 	for _, c := range []struct {
 		method, path, user string
@@ -471,8 +471,8 @@ func TestConstrainedImpersonation(t *testing.T) {
 // browser's owner.
 func TestWebPages(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api.open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
-	w.api.extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
+	w.api.Open = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the open path was reached") })
+	w.api.Extra = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the extra handlers were reached") })
 	for _, to := range []string{
 		"GET " + configMaps, "POST " + configMaps, "DELETE /api/v1/namespaces/shop", "GET /version", "POST /exeunt/gc", "POST " + OpenPath + "enrol",
 	} {

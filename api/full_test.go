@@ -19,7 +19,7 @@ func TestUpdatesWhileFull(t *testing.T) {
 	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, store.Options{DB: db})
 		now, full := time.Now(), atomic.Bool{}
-		w.api.now, w.api.full = func() time.Time { return now }, full.Load
+		w.api.Now, w.api.Full = func() time.Time { return now }, full.Load
 		const size = 100_000
 		text := func(i, length int) string { return strings.Repeat(string(rune('a'+i%26)), length) }
 		object := func(name string, i, length int) string {

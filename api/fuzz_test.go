@@ -68,7 +68,7 @@ func FuzzRequest(f *testing.F) {
 	}
 	w := newWorld(f, store.Options{})
 	var log bytes.Buffer // has the reason of an internal error
-	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	w.define()
 	w.configMap("a", "")
 	w.want(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"replicas":1}}`)

@@ -14,7 +14,7 @@ import (
 // resourceVersion that the client can have seen, unless the path names one of the past.
 func (r *resource) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	o, err := r.get(ctx, name, options.ResourceVersion)
-	markIn(ctx, stepRead)
+	mark(ctx, stepRead)
 	if err != nil {
 		return nil, err
 	}
@@ -28,14 +28,14 @@ func (r *resource) get(ctx context.Context, name, version string) (object.Object
 		return object.Object{}, r.statusError(err, key)
 	}
 	if past := pastRevision(ctx); past != 0 {
-		o, err := r.api.store.GetAt(ctx, key, past)
+		o, err := r.api.Store.GetAt(ctx, key, past)
 		return o, r.statusError(err, key)
 	}
-	o, err := r.api.store.Get(ctx, key)
+	o, err := r.api.Store.Get(ctx, key)
 	if err != nil {
 		return object.Object{}, r.statusError(err, key)
 	}
-	if current := r.api.store.Revision(); minRevision > o.Revision && minRevision > current {
+	if current := r.api.Store.Revision(); minRevision > o.Revision && minRevision > current {
 		return object.Object{}, versionTooLarge(tooLargeMessage(minRevision, current))
 	}
 	return o, nil
@@ -44,7 +44,7 @@ func (r *resource) get(ctx context.Context, name, version string) (object.Object
 // serveGet answers a plain JSON GET with the stored bytes.
 func (r *resource) serveGet(w http.ResponseWriter, req *http.Request, name string) {
 	o, err := r.get(req.Context(), name, req.URL.Query().Get("resourceVersion"))
-	markStep(w, stepRead)
+	mark(req.Context(), stepRead)
 	if err != nil {
 		r.fail(w, req, err)
 		return

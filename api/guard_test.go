@@ -43,7 +43,7 @@ func guarded(t *testing.T, db *sqldb.DB) *world {
 		ObjectMeta: metav1.ObjectMeta{Name: "writer"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "writer"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "writer"}},
 	}
-	w.api.access = access.NewControl(directory.Of(o), access.Config{})
+	w.api.Access = access.NewControl(directory.Of(o), access.Config{})
 	w.patch(shop, `{"metadata":{"annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`)
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"full","annotations":{"`+lifecycle.MaxCascade+`":"1"}}}`)
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces/full/configmaps", `{"metadata":{"name":"content"}}`)
@@ -290,7 +290,7 @@ func TestMarksAgainstWebhooks(t *testing.T) {
 	t.Parallel()
 	w := guarded(t, dbtest.OpenDB(t, sqldb.SQLite))
 	w.hold(configMaps, "ConfigMap", "held", "")
-	w.api.admit = stripper{}
+	w.api.Admission = stripper{}
 	before, _ := w.guardOf(configMaps + "/held")
 	r := w.as("writer", nil, "PATCH", configMaps+"/held", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type: application/merge-patch+json")
 	if after, _ := w.guardOf(configMaps + "/held"); r.code != http.StatusUnprocessableEntity || !reflect.DeepEqual(after, before) {
@@ -334,7 +334,7 @@ func TestAnnotationsAreChecked(t *testing.T) {
 		}
 	}
 	ctx, key := context.Background(), object.Key{Kind: object.Namespaces, Name: "good"}
-	o, err := w.api.store.Get(ctx, key)
+	o, err := w.api.Store.Get(ctx, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +347,7 @@ func TestAnnotationsAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.api.store.Update(ctx, store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
+	if _, err := w.api.Store.Update(ctx, store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: m, Body: body}); err != nil {
 		t.Fatal(err)
 	}
 	w.patch("/api/v1/namespaces/good", `{"metadata":{"labels":{"a":"b"}}}`)

@@ -31,7 +31,7 @@ import (
 // List reads a page, or all, of the objects that the options select.
 func (r *resource) List(ctx context.Context, options *metainternal.ListOptions) (runtime.Object, error) {
 	listed, err := r.list(ctx, options)
-	markIn(ctx, stepRead)
+	mark(ctx, stepRead)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func parseVersion(version string) (int64, error) {
 // openListing opens the snapshot. It refuses a resourceVersion newer than the
 // snapshot with an error that makes clients retry.
 func (r *resource) openListing(ctx context.Context, request store.ListRequest, options *metainternal.ListOptions) (*store.Listing, error) {
-	listing, err := r.api.store.List(ctx, request)
+	listing, err := r.api.Store.List(ctx, request)
 	if err != nil && request.Past {
 		return nil, r.statusError(err, object.Key{})
 	}
@@ -179,7 +179,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 		return
 	}
 	listing, err := r.openListing(ctx, request, options)
-	markStep(w, stepRead)
+	mark(ctx, stepRead)
 	if err != nil {
 		r.fail(w, req, err)
 		return
@@ -198,7 +198,7 @@ func (r *resource) serveList(w http.ResponseWriter, req *http.Request, options *
 		// A client whose list is overtaken by compaction sees a broken answer, not
 		// a short list, and lists again.
 		if !errors.Is(err, errSinkClosed) {
-			r.api.log.Error("list failed while it was sent", "resource", r.v.Resource().String(), "error", err)
+			r.api.Logger.Error("list failed while it was sent", "resource", r.v.Resource().String(), "error", err)
 		}
 		panic(http.ErrAbortHandler)
 	}
@@ -392,7 +392,7 @@ const expiredContinue = "The provided continue parameter is too old to display a
 	"and now may show up in the list."
 
 func (r *resource) count(ctx context.Context, request store.ListRequest) (int64, error) {
-	return r.api.store.Reader().Count(ctx, request.Kind, cmp.Or(request.Namespace, store.AllNamespaces), math.MaxInt64)
+	return r.api.Store.Reader().Count(ctx, request.Kind, cmp.Or(request.Namespace, store.AllNamespaces), math.MaxInt64)
 }
 
 func tooLargeMessage(asked, current int64) string {

@@ -273,7 +273,7 @@ func TestDeleteCollection(t *testing.T) {
 func TestLargeCollectionIsLogged(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var log bytes.Buffer
-	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	for i := range largeCollection {
 		w.configMap(fmt.Sprintf("c-%d", i), "")
 	}

@@ -73,7 +73,7 @@ func TestAcceptedNamesArePaths(t *testing.T) {
 	for range 200 {
 		names = append(names, randomName(rng))
 	}
-	for _, k := range w.api.kinds.Snapshot().Kinds {
+	for _, k := range w.api.Kinds.Snapshot().Kinds {
 		if k.Ephemeral || k.Storage == object.Definitions { // never stored; names follow from a field
 			continue
 		}
@@ -222,7 +222,7 @@ func TestOldNamesCanBeDeleted(t *testing.T) {
 				if row.storage == object.Namespaces {
 					fields = storetest.NamespaceFields
 				}
-				storetest.Create(t, w.api.store, storetest.Object(t, key, fields, func(m *metav1.ObjectMeta) {
+				storetest.Create(t, w.api.Store, storetest.Object(t, key, fields, func(m *metav1.ObjectMeta) {
 					if row.storage != object.Namespaces {
 						m.Finalizers = []string{"test.dev/hold"}
 					}

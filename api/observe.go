@@ -46,7 +46,7 @@ func (a *API) observation(req *http.Request, info *genericrequest.RequestInfo) O
 		o.Verb = otherVerb
 	}
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	if _, ok := a.kinds.Snapshot().Lookup(gvr); ok {
+	if _, ok := a.Kinds.Snapshot().Lookup(gvr); ok {
 		o.Group, o.Version, o.Resource = gvr.Group, gvr.Version, gvr.Resource
 	}
 	return o
@@ -86,7 +86,7 @@ func (r *resource) recovering(f func() error) (err error) {
 		if p == http.ErrAbortHandler {
 			panic(p)
 		}
-		r.api.log.Error("input made a library panic", "resource", r.v.Resource().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		r.api.Logger.Error("input made a library panic", "resource", r.v.Resource().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		err = object.BadRequestf("the request cannot be carried out: what it asks for makes no sense for a %s", r.v.GVK.Kind)
 	}()
 	return f()
@@ -114,10 +114,10 @@ func (a *API) logRequest(seen *observedWriter, req *http.Request, took time.Dura
 	attributes = append(attributes, "status", seen.code, "took", took.Round(time.Millisecond/100),
 		"user", seen.user, "agent", clip(req.UserAgent(), maxLoggedAgent), "from", req.RemoteAddr, "audit", seen.Header().Get("Audit-Id"))
 	if slow {
-		a.log.Warn("slow request", append(attributes, "steps", seen.steps.String())...)
+		a.Logger.Warn("slow request", append(attributes, "steps", seen.steps.String())...)
 		return
 	}
-	a.log.Info("request", attributes...)
+	a.Logger.Info("request", attributes...)
 }
 
 // clip shortens a text of a client.
@@ -181,44 +181,19 @@ func (s *steps) String() string {
 	return b.String()
 }
 
-// markStep marks a step of the request that w answers.
-func markStep(w http.ResponseWriter, name string) {
-	if seen := observedBy(w); seen != nil {
+// seenKey is the context key of the *observedWriter of a request.
+type seenKey struct{}
+
+// seenIn returns what is observed of a request, or nil.
+func seenIn(ctx context.Context) *observedWriter {
+	seen, _ := ctx.Value(seenKey{}).(*observedWriter)
+	return seen
+}
+
+// mark marks a step of a request.
+func mark(ctx context.Context, name string) {
+	if seen := seenIn(ctx); seen != nil {
 		seen.steps.mark(name)
-	}
-}
-
-// observedBy finds the observer's writer below others, or returns nil.
-func observedBy(w http.ResponseWriter) *observedWriter {
-	for {
-		switch outer := w.(type) {
-		case *observedWriter:
-			return outer
-		case interface{ Unwrap() http.ResponseWriter }:
-			w = outer.Unwrap()
-		default:
-			return nil
-		}
-	}
-}
-
-// stepsKey is the context key of the *steps of a request that the library serves. Its
-// handlers call us with a context only.
-type stepsKey struct{}
-
-// withSteps lets markIn find the steps of the request that w answers.
-func withSteps(w http.ResponseWriter, req *http.Request) *http.Request {
-	seen := observedBy(w)
-	if seen == nil {
-		return req
-	}
-	return req.WithContext(context.WithValue(req.Context(), stepsKey{}, &seen.steps))
-}
-
-// markIn is markStep for a call of the library.
-func markIn(ctx context.Context, name string) {
-	if s, ok := ctx.Value(stepsKey{}).(*steps); ok {
-		s.mark(name)
 	}
 }
 
@@ -238,8 +213,8 @@ func (a *API) checksOf(probe string) []health.Check {
 	if probe == "livez" {
 		return all
 	}
-	if a.checks != nil {
-		all = append(all, a.checks()...)
+	if a.Checks != nil {
+		all = append(all, a.Checks()...)
 	}
 	return append(all, health.Check{Name: shutdownCheck, Run: func(context.Context) error {
 		if a.closing.Err() != nil {
@@ -267,7 +242,7 @@ func (a *API) serveProbe(w http.ResponseWriter, req *http.Request, path string) 
 	healthy := true
 	for _, c := range checks {
 		err := c.Run(ctx)
-		a.probes.Note(a.log, c.Name, err, c.Name == shutdownCheck)
+		a.probes.Note(a.Logger, c.Name, err, c.Name == shutdownCheck)
 		if err != nil {
 			healthy = false
 			fmt.Fprintf(&report, "[-]%s failed: reason withheld\n", c.Name)

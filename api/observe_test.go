@@ -10,7 +10,7 @@ import (
 func TestObservations(t *testing.T) {
 	w := newAudited(t, "- level: Metadata\n")
 	var got Observation
-	w.api.observe = func(o Observation) { o.Took = 0; got = o }
+	w.api.Observer = func(o Observation) { o.Took = 0; got = o }
 	const deployments = "/apis/apps/v1/namespaces/shop/deployments"
 	w.send("POST", configMaps, `{"metadata":{"name":"a"}}`)
 	for _, test := range []struct {

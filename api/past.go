@@ -113,10 +113,10 @@ func (a *API) revisionOf(ctx context.Context, when string) (int64, error) {
 	if err != nil {
 		return 0, object.BadRequestf("%q is neither a version, such as 4711, nor a time, such as 2026-11-17T10:00:00Z", when)
 	}
-	if !at.Add(time.Second).Before(a.now()) {
-		return 0, object.BadRequestf("%s is not in the past: the clock of the server says %s", when, a.now().UTC().Format(time.RFC3339))
+	if !at.Add(time.Second).Before(a.Now()) {
+		return 0, object.BadRequestf("%s is not in the past: the clock of the server says %s", when, a.Now().UTC().Format(time.RFC3339))
 	}
-	return a.store.RevisionAt(ctx, at)
+	return a.Store.RevisionAt(ctx, at)
 }
 
 // atPast makes a list one of the past. A continue token must be of the same past.

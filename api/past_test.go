@@ -126,7 +126,7 @@ func TestAtNeedsRights(t *testing.T) {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
 		}
 	}
-	w.api.access = access.NewControl(directory.Of(o), access.Config{})
+	w.api.Access = access.NewControl(directory.Of(o), access.Config{})
 	for _, c := range []struct {
 		user, path string
 		code       int

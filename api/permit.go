@@ -50,13 +50,13 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 		}
 	}
 	if old == nil {
-		a.access.SetRequestor(client, obj)
+		a.Access.SetRequestor(client, obj)
 	}
 	w.Confirms, w.Hastens = lifecycle.Confirms(w.Meta, w.OldMeta), lifecycle.Hastens(w.Meta, w.OldMeta)
 	w.Weakens = old != nil && isNamespace(resource) &&
 		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations())
 	a.audit.Write(ctx, &w)
-	if err := a.access.CheckWrite(ctx, w); err != nil || !w.Confirms {
+	if err := a.Access.CheckWrite(ctx, w); err != nil || !w.Confirms {
 		return err
 	}
 	return a.checkConfirmation(ctx, w)
@@ -73,13 +73,13 @@ func (a *API) checkConfirmation(ctx context.Context, w access.Write) error {
 	if number == "" || w.OldMeta != nil && number == w.OldMeta.GetAnnotations()[lifecycle.ConfirmCascade] {
 		return nil // it removes the guard's finalizer
 	}
-	namespace, err := a.store.AnotherConfirms(ctx, object.Key{Kind: w.Resource.GroupResource().String(), Namespace: w.Meta.GetNamespace(), Name: w.Meta.GetName()})
+	namespace, err := a.Store.AnotherConfirms(ctx, object.Key{Kind: w.Resource.GroupResource().String(), Namespace: w.Meta.GetNamespace(), Name: w.Meta.GetName()})
 	if err != nil || namespace == "" {
 		return err
 	}
 	why := "its deletion must be confirmed when it waits, not before"
 	if w.OldMeta != nil && w.OldMeta.GetDeletionTimestamp() != nil {
-		origin, err := a.store.OriginOf(ctx, w.OldMeta.GetUID())
+		origin, err := a.Store.OriginOf(ctx, w.OldMeta.GetUID())
 		if err != nil || origin.Requester != w.Client.GetName() {
 			return err
 		}
@@ -98,7 +98,7 @@ func (r *resource) permitCreate(ctx context.Context, name string) error {
 		User: client, Verb: "create", ResourceRequest: true, APIGroup: gvr.Group, APIVersion: gvr.Version, Resource: gvr.Resource,
 		Namespace: r.key(ctx, name).Namespace, Name: name,
 	}
-	decision, reason, err := r.api.access.Authorizer().Authorize(ctx, a)
+	decision, reason, err := r.api.Access.Authorizer().Authorize(ctx, a)
 	if err != nil || decision == authorizer.DecisionAllow {
 		return err
 	}
@@ -127,7 +127,7 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 				User: client, Verb: verb, ResourceRequest: true, APIGroup: r.Group, APIVersion: "*", Resource: resource, Subresource: subresource,
 				Namespace: namespace, Name: name,
 			}
-			decision, reason, err := a.access.Authorizer().Authorize(ctx, attributes)
+			decision, reason, err := a.Access.Authorizer().Authorize(ctx, attributes)
 			if decision == authorizer.DecisionAllow {
 				return nil
 			}
@@ -152,18 +152,18 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 		},
 		Pretend: func(ctx context.Context, namespace runtime.Object) {
 			if ns, ok := namespace.(*corev1.Namespace); ok {
-				a.admit.Pretend(ctx, ns)
+				a.Admission.Pretend(ctx, ns)
 			}
 		},
 		JudgeDelete: func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
-			return a.askDelete(ctx, client, o, options, a.admit.Judge)
+			return a.askDelete(ctx, client, o, options, a.Admission.Judge)
 		},
 		JudgeCollected: func(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error {
-			return a.askCollected(ctx, o, options, emptying, a.admit.Judge)
+			return a.askCollected(ctx, o, options, emptying, a.Admission.Judge)
 		},
 		Judges: func(kind string) []string {
-			if k, ok := a.kinds.Snapshot().Stored(kind); ok {
-				return a.admit.Judges(schema.GroupResource{Group: k.Group, Resource: k.Plural}, admission.Delete)
+			if k, ok := a.Kinds.Snapshot().Stored(kind); ok {
+				return a.Admission.Judges(schema.GroupResource{Group: k.Group, Resource: k.Plural}, admission.Delete)
 			}
 			return nil
 		},
@@ -172,7 +172,7 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 
 // ownerResource finds the resource of an owner's kind.
 func (a *API) ownerResource(gvk schema.GroupVersionKind) (gvr schema.GroupVersionResource, namespaced, served bool) {
-	k, ok := a.kinds.Snapshot().OfGroupKind(gvk.GroupKind())
+	k, ok := a.Kinds.Snapshot().OfGroupKind(gvk.GroupKind())
 	if !ok {
 		return gvr, false, false
 	}
@@ -185,19 +185,19 @@ func isNamespace(r schema.GroupVersionResource) bool {
 
 // SelectsDelete implements gc.Admission.
 func (a *API) SelectsDelete(storage string) bool {
-	k, ok := a.kinds.Snapshot().Stored(storage)
-	return ok && a.admit.Selects(schema.GroupResource{Group: k.Group, Resource: k.Plural}, "", admission.Delete)
+	k, ok := a.Kinds.Snapshot().Stored(storage)
+	return ok && a.Admission.Selects(schema.GroupResource{Group: k.Group, Resource: k.Plural}, "", admission.Delete)
 }
 
 // AdmitDelete implements gc.Admission.
 func (a *API) AdmitDelete(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error {
 	return a.askCollected(ctx, o, options, emptying, func(ctx context.Context, r admission.Attributes, objects admission.ObjectInterfaces) error {
-		if plugin, ok := a.admit.(admission.MutationInterface); ok {
+		if plugin, ok := a.Admission.(admission.MutationInterface); ok {
 			if err := plugin.Admit(ctx, r, objects); err != nil {
 				return err
 			}
 		}
-		if plugin, ok := a.admit.(admission.ValidationInterface); ok {
+		if plugin, ok := a.Admission.(admission.ValidationInterface); ok {
 			return plugin.Validate(ctx, r, objects)
 		}
 		return nil
@@ -220,7 +220,7 @@ func (a *API) askCollected(ctx context.Context, o object.Object, options metav1.
 
 // askDelete asks about the delete of a stored object, if a webhook or a policy may judge it.
 func (a *API) askDelete(ctx context.Context, client user.Info, o object.Object, options metav1.DeleteOptions, ask asking) error {
-	k, ok := a.kinds.Snapshot().Stored(o.Kind)
+	k, ok := a.Kinds.Snapshot().Stored(o.Kind)
 	if !ok || len(k.Versions) == 0 {
 		return nil // no rule can name it
 	}
@@ -248,14 +248,14 @@ func createAttributes(ctx context.Context, v *kind.Version, obj runtime.Object, 
 }
 
 func (a *API) mutate(ctx context.Context, v *kind.Version, r admission.Attributes) error {
-	if plugin, ok := a.admit.(admission.MutationInterface); ok && a.selects(v, r.GetNamespace(), r.GetOperation()) {
+	if plugin, ok := a.Admission.(admission.MutationInterface); ok && a.selects(v, r.GetNamespace(), r.GetOperation()) {
 		return plugin.Admit(ctx, r, a.objects(v))
 	}
 	return nil
 }
 
 func (a *API) validate(ctx context.Context, v *kind.Version, r admission.Attributes) error {
-	if plugin, ok := a.admit.(admission.ValidationInterface); ok && a.selects(v, r.GetNamespace(), r.GetOperation()) {
+	if plugin, ok := a.Admission.(admission.ValidationInterface); ok && a.selects(v, r.GetNamespace(), r.GetOperation()) {
 		return plugin.Validate(ctx, r, a.objects(v))
 	}
 	return nil
@@ -263,7 +263,7 @@ func (a *API) validate(ctx context.Context, v *kind.Version, r admission.Attribu
 
 func (a *API) selects(v *kind.Version, namespace string, operation admission.Operation) bool {
 	resource := v.Resource().GroupResource()
-	return a.admit.Selects(resource, "", operation) || a.admit.SelectsIn(namespace, resource, operation)
+	return a.Admission.Selects(resource, "", operation) || a.Admission.SelectsIn(namespace, resource, operation)
 }
 
 // objects says how plugins handle the objects of a version.

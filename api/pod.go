@@ -62,7 +62,7 @@ func (a *API) addNamedCreate(e *endpoint, v *kind.Version, name string, gvk sche
 	}
 	scope.TableConvertor = rest.NewDefaultTableConvertor(schema.GroupResource{Group: gvk.Group, Resource: name})
 	e.verbs[name] = map[string]http.HandlerFunc{
-		"create": perRequest(func() http.HandlerFunc { return handlers.CreateNamedResource(r, scope, a.admit) }),
+		"create": perRequest(func() http.HandlerFunc { return handlers.CreateNamedResource(r, scope, a.Admission) }),
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (r *resource) bind(ctx context.Context, b *corev1.Binding, dryRun bool) (ru
 		if err := assign(pod, b); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, b.Name, err)
 		}
-		pod.Status.Conditions = withCondition(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(r.api.now()))
+		pod.Status.Conditions = withCondition(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(r.api.Now()))
 		return pod, nil
 	})
 	if _, _, err := pods.update(genericrequest.WithNamespace(ctx, b.Namespace), pods.key(ctx, b.Name), updating{UpdatedObjectInfo: info, dryRun: dryRun}); err != nil {

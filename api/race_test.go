@@ -94,7 +94,7 @@ func (o *overtaken) pass(obj runtime.Object) {
 // function says how many passes there were, which is how often a request was computed.
 func (r race) overtake(gvr schema.GroupVersionResource, acts ...func(name string)) (passes func() int) {
 	r.t.Helper()
-	v, ok := r.api.kinds.Snapshot().Lookup(gvr)
+	v, ok := r.api.Kinds.Snapshot().Lookup(gvr)
 	if !ok {
 		r.t.Fatalf("%v is not served", gvr)
 	}

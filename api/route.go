@@ -46,11 +46,11 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 	case path == "/api", path == "/apis", strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"):
 		a.limitInFlight(w, req, a.serveDiscovery)
 	case strings.HasPrefix(path, "/openapi/"):
-		a.limitInFlight(w, req, a.openapi.ServeHTTP)
+		a.limitInFlight(w, req, a.OpenAPI.ServeHTTP)
 	case path == "/metrics":
-		a.metrics.ServeHTTP(w, req)
-	case (strings.HasPrefix(path, "/exeunt/") || path == SettingsPath || path == "/statusz" || path == "/flagz") && a.extra != nil:
-		a.serveExtra(w, req, a.extra)
+		a.Metrics.ServeHTTP(w, req)
+	case (strings.HasPrefix(path, "/exeunt/") || path == SettingsPath || path == "/statusz" || path == "/flagz") && a.Extra != nil:
+		a.serveExtra(w, req, a.Extra)
 	case path == serviceaccount.DiscoveryPath, path == serviceaccount.JWKSPath:
 		a.serveIssuer(w, req)
 	case path == "/version":
@@ -77,7 +77,7 @@ func (a *API) serveVersion(w http.ResponseWriter, req *http.Request) {
 	commit, state, date := builtFrom()
 	writeJSON(w, http.StatusOK, version.Info{
 		Major: "1", Minor: KubernetesMinor, GitCommit: commit, GitTreeState: state, BuildDate: date,
-		GitVersion: "v1." + KubernetesMinor + ".0+exeunt-" + a.version,
+		GitVersion: "v1." + KubernetesMinor + ".0+exeunt-" + a.Version,
 		GoVersion:  runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	})
 }
@@ -116,7 +116,7 @@ func serveProfile(w http.ResponseWriter, req *http.Request, path string) {
 
 func (a *API) servePaths(w http.ResponseWriter) {
 	paths := []string{"/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/version"}
-	if a.extra != nil {
+	if a.Extra != nil {
 		paths = append(paths, "/flagz", "/statusz")
 	}
 	for _, probe := range probes {
@@ -125,7 +125,7 @@ func (a *API) servePaths(w http.ResponseWriter) {
 			paths = append(paths, probe+"/"+check.Name)
 		}
 	}
-	kinds := a.kinds.Snapshot()
+	kinds := a.Kinds.Snapshot()
 	for _, group := range kinds.Groups() {
 		if group == "" {
 			continue
@@ -135,7 +135,7 @@ func (a *API) servePaths(w http.ResponseWriter) {
 			paths = append(paths, "/apis/"+group+"/"+version)
 		}
 	}
-	if a.access.ServiceAccounts() != nil {
+	if a.Access.ServiceAccounts() != nil {
 		paths = append(paths, serviceaccount.DiscoveryPath, serviceaccount.JWKSPath)
 	}
 	slices.Sort(paths)
@@ -156,9 +156,9 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 // routeResource finds the kind, then the endpoint, then the verb.
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	v, ok := a.kinds.Snapshot().Lookup(gvr)
+	v, ok := a.Kinds.Snapshot().Lookup(gvr)
 	if !ok {
-		a.failNoKind(w, req, !hasBuiltIn(a.kinds.Snapshot(), info.APIGroup))
+		a.failNoKind(w, req, !hasBuiltIn(a.Kinds.Snapshot(), info.APIGroup))
 		return
 	}
 	if !suitsScope(v.Kind, info) {
@@ -170,7 +170,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 	}
 	e, err := a.endpoint(v)
 	if err != nil {
-		a.log.Error("kind cannot be served", "resource", gvr.String(), "error", err)
+		a.Logger.Error("kind cannot be served", "resource", gvr.String(), "error", err)
 		a.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
@@ -183,7 +183,7 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 		req = then
 	}
 	handler, found := e.handler(info, req.Method)
-	if seen := observedBy(w); found && seen != nil {
+	if seen := seenIn(req.Context()); found && seen != nil {
 		seen.request.Subresource = info.Subresource
 	}
 	switch {
@@ -210,13 +210,13 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 	}
 	defer a.release(r)
 	if r.body != nil {
-		markStep(w, stepReceived)
+		mark(req.Context(), stepReceived)
 	}
 	a.limitInFlight(w, r.Request, func(w http.ResponseWriter, req *http.Request) {
-		markStep(w, stepAdmitted)
+		mark(req.Context(), stepAdmitted)
 		r.Request = req
 		if info.Subresource != "" || !a.serveFast(w, r, info, e) {
-			handler(w, withSteps(w, req))
+			handler(w, req)
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 func TestEveryRouteNeedsRights(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	paths := []string{"/", "/api", "/api/v1", "/apis", "/metrics", "/openapi/v2", "/openapi/v3", "/debug/pprof/", "/debug/pprof/profile", "/exeunt/gc", "/exeunt/mesh/tokens", "/openid/v1/jwks", "/.well-known/openid-configuration"}
-	for _, k := range w.api.kinds.Snapshot().Kinds {
+	for _, k := range w.api.Kinds.Snapshot().Kinds {
 		for _, v := range k.Versions {
 			e, err := w.api.endpoint(v)
 			if err != nil {
@@ -64,7 +64,7 @@ func TestEveryRouteNeedsRights(t *testing.T) {
 // user may read ConfigMaps of shop, probes, and nothing else.
 func TestPathTricks(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	w.api = New(Config{Store: w.api.store, Kinds: w.api.kinds, Access: accesstest.Control("vi view shop"), OpenAPI: w.api.openapi, Metrics: w.api.metrics, Logger: w.api.log})
+	w.api = New(Config{Store: w.api.Store, Kinds: w.api.Kinds, Access: accesstest.Control("vi view shop"), Admission: accesstest.NoAdmission{}, OpenAPI: w.api.OpenAPI, Metrics: w.api.Metrics, Logger: w.api.Logger})
 	t.Cleanup(func() { w.api.Close(t.Context()) })
 	w.want(http.StatusCreated, "POST", "/api/v1/namespaces/shop/secrets", `{"metadata":{"name":"s"},"stringData":{"k":"hunter2"}}`)
 	for _, path := range []string{

@@ -62,7 +62,7 @@ func TestReplicaBehindStorageVersion(t *testing.T) {
 	w.define()
 	w.want(http.StatusCreated, "POST", widgets, `{"apiVersion":"test.dev/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"color":"red"}}`)
 	key := object.Key{Kind: "widgets.test.dev", Namespace: "shop", Name: "a"}
-	o, err := w.api.store.Get(t.Context(), key)
+	o, err := w.api.Store.Get(t.Context(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestReplicaBehindStorageVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.api.store.Update(t.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: meta, Body: marked}); err != nil {
+	if _, err := w.api.Store.Update(t.Context(), store.UpdateRequest{Key: key, IfRevision: o.Revision, Meta: meta, Body: marked}); err != nil {
 		t.Fatal(err)
 	}
 	get := w.want(http.StatusOK, "GET", widgets+"/a", "").body

@@ -110,16 +110,16 @@ func (r *resource) internalError(err error) error {
 		// have been committed, or may still be.
 		return apierrors.NewTimeoutError("the request ended before it was done: "+err.Error(), 0)
 	case store.Full(err):
-		r.api.log.Error("the database is full", "resource", r.v.Resource().String(), "error", err)
+		r.api.Logger.Error("the database is full", "resource", r.v.Resource().String(), "error", err)
 		return full("the server's database is full; nothing was changed. Its operator has to make space")
 	case store.Corrupt(err):
-		r.api.log.Error(store.CorruptAdvice, "resource", r.v.Resource().String(), "error", err)
+		r.api.Logger.Error(store.CorruptAdvice, "resource", r.v.Resource().String(), "error", err)
 		return apierrors.NewInternalError(errors.New("the server's database is damaged; its operator has to restore it from a backup"))
 	case store.Unavailable(err):
-		r.api.log.Warn("request could not be served", "resource", r.v.Resource().String(), "error", err)
+		r.api.Logger.Warn("request could not be served", "resource", r.v.Resource().String(), "error", err)
 		return unavailable("the server is stopping, or its database does not answer; please try again")
 	}
-	r.api.log.Error("request failed", "resource", r.v.Resource().String(), "error", err)
+	r.api.Logger.Error("request failed", "resource", r.v.Resource().String(), "error", err)
 	return apierrors.NewInternalError(errors.New("the server could not complete the request; its log says why"))
 }
 
@@ -147,7 +147,7 @@ func unavailable(message string) error {
 // errFull refuses what needs more space, while deletions still have some.
 var errFull = full("the server's disk is full, so it accepts only what gives space back: deletions, finalizers that are removed, and changes that make an object smaller. Nothing was changed")
 
-func (a *API) isFull() bool { return a.full != nil && a.full() }
+func (a *API) isFull() bool { return a.Full != nil && a.Full() }
 
 // full is a 507. It has no Retry-After: space is not freed within seconds.
 func full(message string) error {
@@ -212,10 +212,10 @@ func (f *finalize) Update(ctx context.Context, name string, info rest.UpdatedObj
 // of Kubernetes repeats those at once, without end.
 func (f *finalize) checkEmpty(ctx context.Context, ns, old *corev1.Namespace) error {
 	released := slices.Contains(old.Spec.Finalizers, corev1.FinalizerKubernetes) && !slices.Contains(ns.Spec.Finalizers, corev1.FinalizerKubernetes)
-	if f.api.noControllers || !released || old.DeletionTimestamp == nil { // a delete sets the finalizer again
+	if f.api.NoControllers || !released || old.DeletionTimestamp == nil { // a delete sets the finalizer again
 		return nil
 	}
-	left, err := f.api.store.Reader().Kinds(ctx, ns.Name)
+	left, err := f.api.Store.Reader().Kinds(ctx, ns.Name)
 	if err != nil || len(left) == 0 {
 		return err
 	}

@@ -44,7 +44,7 @@ func TestSlowRequests(t *testing.T) {
 func testSlowRequests(t *testing.T, w *world) {
 	t.Helper()
 	var log lines
-	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	w.api.SetLimits(Limits{SlowRequest: time.Nanosecond})
 	const yaml = "Accept: application/yaml"
 	steps := regexp.MustCompile(`steps="([^"]*)"`)
@@ -97,7 +97,7 @@ func testSlowRequests(t *testing.T, w *world) {
 func TestRequestLog(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var log lines
-	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+	w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	w.send("GET", configMaps, "")
 	if got := log.take(); got != "" {
 		t.Errorf("requests are logged without a demand: %s", got)
@@ -120,11 +120,12 @@ func BenchmarkSteps(b *testing.B) {
 	a := &API{}
 	a.SetLimits(Limits{SlowRequest: 500 * time.Millisecond})
 	req := httptest.NewRequest("GET", configMaps, nil)
+	ctx := context.WithValue(b.Context(), seenKey{}, seen)
 	b.ReportAllocs()
 	for b.Loop() {
 		seen.steps.count, seen.steps.start = 0, time.Now()
 		for _, name := range []string{stepAuthorized, stepReceived, stepAdmitted, stepDecoded, stepStored} {
-			markStep(seen, name)
+			mark(ctx, name)
 		}
 		a.logRequest(seen, req, time.Since(seen.steps.start))
 	}

@@ -168,7 +168,7 @@ func TestStateBreaksOff(t *testing.T) {
 	for i := range all {
 		w.want(http.StatusCreated, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"x":"%s"}}`, i, strings.Repeat("x", 100_000)))
 	}
-	v, _ := w.api.kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	v, _ := w.api.Kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	e, err := w.api.endpoint(v)
 	if err != nil {
 		t.Fatal(err)
@@ -216,8 +216,8 @@ func (malformed) Code() int     { return 11 }
 func TestDamagedDatabase(t *testing.T) {
 	w := newWorld(t, store.Options{})
 	var log strings.Builder
-	w.api.log = slog.New(slog.NewTextHandler(&log, nil))
-	v, _ := w.api.kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	v, _ := w.api.Kinds.Snapshot().Lookup(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
 	e, err := w.api.endpoint(v)
 	if err != nil {
 		t.Fatal(err)

@@ -28,13 +28,13 @@ import (
 // is repeated if another write came first: the store's compare-and-swap on the
 // revision makes this equal to one transaction.
 func (r *resource) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, createValidate rest.ValidateObjectFunc, updateValidate rest.ValidateObjectUpdateFunc, forceCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	markIn(ctx, stepDecoded)
+	mark(ctx, stepDecoded)
 	w, created, err := r.update(ctx, r.key(ctx, name), updating{
 		UpdatedObjectInfo: info,
 		createValidate:    createValidate, updateValidate: updateValidate,
 		forceCreate: forceCreate, dryRun: dryrun.IsDryRun(options.DryRun),
 	})
-	markIn(ctx, stepStored)
+	mark(ctx, stepStored)
 	if err != nil {
 		return nil, false, err
 	}
@@ -58,14 +58,14 @@ type written struct {
 }
 
 func (r *resource) update(ctx context.Context, key object.Key, u updating) (w written, created bool, err error) {
-	if recent, known := r.api.store.Recent(key); known && !u.dryRun {
+	if recent, known := r.api.Store.Recent(key); known && !u.dryRun {
 		w, decided, err := r.updateRecent(ctx, recent, u)
 		if decided {
 			return w, false, r.statusError(err, key)
 		}
 	}
 	for {
-		current, err := r.api.store.Get(ctx, key)
+		current, err := r.api.Store.Get(ctx, key)
 		if object.Is(err, object.NotFound) && (u.forceCreate || r.strategy.AllowCreateOnUpdate(ctx)) {
 			w, err := r.createByUpdate(ctx, key, u)
 			if apierrors.IsAlreadyExists(err) && ctx.Err() == nil {
@@ -94,7 +94,7 @@ func (r *resource) updateRecent(ctx context.Context, recent object.Object, u upd
 		w, err := r.swap(ctx, n)
 		return w, !isOvertaken(err), err
 	}
-	current, getErr := r.api.store.Get(ctx, recent.Key)
+	current, getErr := r.api.Store.Get(ctx, recent.Key)
 	if getErr != nil || current.Revision != recent.Revision || isOvertaken(err) {
 		return written{}, false, nil
 	}
@@ -253,7 +253,7 @@ func (r *resource) fits(ctx context.Context, existing runtime.Object, now metav1
 	}
 	info, ok := genericrequest.RequestInfoFrom(ctx)
 	grows := len(after) > len(before) && now.GetDeletionTimestamp() == nil && !(ok && info.Subresource == "status")
-	return !grows && r.api.whileFull.AllowN(r.api.now(), len(after))
+	return !grows && r.api.whileFull.AllowN(r.api.Now(), len(after))
 }
 
 // encode returns the request that replaces the current object.
@@ -288,7 +288,7 @@ func (r *resource) encode(ctx context.Context, key object.Key, current object.Ob
 
 // swap replaces the object, unless another write came first.
 func (r *resource) swap(ctx context.Context, n next) (written, error) {
-	o, err := r.api.store.Update(ctx, n.request)
+	o, err := r.api.Store.Update(ctx, n.request)
 	return written{n.obj, o}, err
 }
 

@@ -73,7 +73,7 @@ func (r *resource) planWatch(options *metainternal.ListOptions) (watchPlan, erro
 	case initial != nil:
 		plan.from = version
 		if version == 0 {
-			plan.from = r.api.store.Revision()
+			plan.from = r.api.Store.Revision()
 		}
 	default:
 		plan.from, plan.state = version, version == 0
@@ -92,7 +92,7 @@ func (r *resource) openState(ctx context.Context, options *metainternal.ListOpti
 	if err != nil {
 		return nil, err
 	}
-	listing, err := r.api.store.List(ctx, request)
+	listing, err := r.api.Store.List(ctx, request)
 	if err != nil {
 		return nil, r.statusError(err, object.Key{})
 	}
@@ -119,7 +119,7 @@ func (r *resource) runWatch(ctx context.Context, options *metainternal.ListOptio
 	if err := out.flush(); err != nil {
 		return unlessEnded(ctx, err)
 	}
-	watcher, err := r.api.store.Watch(ctx, request)
+	watcher, err := r.api.Store.Watch(ctx, request)
 	if err != nil {
 		return unlessEnded(ctx, r.watchError(ctx, err))
 	}
@@ -136,7 +136,7 @@ func (r *resource) watchError(ctx context.Context, err error) error {
 		return err // the watch is over, by its timeout or by the client
 	}
 	if store.Unavailable(err) || errors.Is(err, context.DeadlineExceeded) {
-		r.api.log.Warn("watch ended: the database does not answer", "resource", r.v.Resource().String(), "error", err)
+		r.api.Logger.Warn("watch ended: the database does not answer", "resource", r.v.Resource().String(), "error", err)
 		return apierrors.NewTooManyRequests("the server's database does not answer; continue this watch from the last version received", retryAfter)
 	}
 	return r.statusError(err, object.Key{})

@@ -194,7 +194,7 @@ func (w *objectWatch) run(fn func() error) {
 	defer close(w.events)
 	defer func() {
 		if p := recover(); p != nil {
-			w.r.api.log.Error("watch panicked", "resource", w.r.v.Resource().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			w.r.api.Logger.Error("watch panicked", "resource", w.r.v.Resource().String(), "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			_ = w.send(watch.Event{Type: watch.Error, Object: statusOf(apierrors.NewInternalError(errors.New("the watch panicked; see the server's log")))})
 		}
 	}()

@@ -16,7 +16,7 @@ import (
 // server.
 func TestWatchPanics(t *testing.T) {
 	var log bytes.Buffer
-	r := &resource{api: &API{log: slog.New(slog.NewTextHandler(&log, nil))}, v: &kind.Version{Kind: &kind.Kind{Plural: "things"}}}
+	r := &resource{api: &API{Config: Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}, v: &kind.Version{Kind: &kind.Kind{Plural: "things"}}}
 	w := &objectWatch{r: r, ctx: t.Context(), events: make(chan watch.Event, decodedEvents)}
 	w.run(func() error { panic("boom") })
 	e, open := <-w.events

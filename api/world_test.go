@@ -84,7 +84,7 @@ func newReplica(t testing.TB, options store.Options) *world {
 	})
 	t.Cleanup(stop)
 	w := &world{t, New(Config{
-		Store: st, Kinds: kinds, Access: accesstest.Control(), OpenAPI: openapi.New(kinds, "test"),
+		Store: st, Kinds: kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, OpenAPI: openapi.New(kinds, "test"),
 		Metrics: http.NotFoundHandler(), Logger: log, Version: "test",
 		Checks: func() []health.Check {
 			return []health.Check{{Name: "database", Run: st.Ping}, {Name: "admission", Run: func(context.Context) error { return nil }}}

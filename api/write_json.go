@@ -99,7 +99,7 @@ func (r *resource) admits(verb, namespace string) bool {
 		operation = admission.Delete
 	}
 	written := r.v.Resource().GroupResource()
-	return r.api.admit.Selects(written, "", operation) || r.api.admit.SelectsIn(namespace, written, operation)
+	return r.api.Admission.Selects(written, "", operation) || r.api.Admission.SelectsIn(namespace, written, operation)
 }
 
 // reads reports whether decode can decode the body.
@@ -201,12 +201,12 @@ func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok || len(s.meta.GetManagedFields()) > 0 {
 		return false
 	}
-	markStep(w, stepDecoded)
+	mark(ctx, stepDecoded)
 	j.r.api.audit.Object(ctx, j.r.v, s.obj)
 	rest.WipeObjectMetaSystemFields(s.meta)
 	var o object.Object
 	err := j.r.recovering(func() error {
-		j.owners.Created(s.obj, s.meta, opts.manager, j.r.api.now())
+		j.owners.Created(s.obj, s.meta, opts.manager, j.r.api.Now())
 		return nil
 	})
 	if err == nil {
@@ -215,7 +215,7 @@ func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 	if err == nil {
 		o, err = j.r.create(ctx, s.obj, nil, false)
 	}
-	markStep(w, stepStored)
+	mark(ctx, stepStored)
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true
@@ -226,7 +226,7 @@ func (j *fastWrites) create(ctx context.Context, w http.ResponseWriter, req *htt
 
 // complete does for a new object what the chain does in the library's handlers.
 func (r *resource) complete(ctx context.Context, obj runtime.Object) error {
-	err := r.api.admit.Complete(ctx, genericrequest.NamespaceValue(ctx), obj)
+	err := r.api.Admission.Complete(ctx, genericrequest.NamespaceValue(ctx), obj)
 	if err == nil {
 		return nil
 	}
@@ -248,13 +248,13 @@ func (j *fastWrites) update(ctx context.Context, w http.ResponseWriter, req *htt
 	if !ok || s.meta.GetName() != info.Name {
 		return false
 	}
-	markStep(w, stepDecoded)
+	mark(ctx, stepDecoded)
 	j.r.api.audit.Object(ctx, j.r.v, s.obj)
 	owned := func(_ context.Context, obj, live runtime.Object) (runtime.Object, error) {
-		return j.owners.Updated(live, obj, opts.manager, j.r.api.now()), nil
+		return j.owners.Updated(live, obj, opts.manager, j.r.api.Now()), nil
 	}
 	written, created, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(s.obj, owned)})
-	markStep(w, stepStored)
+	mark(ctx, stepStored)
 	if err != nil {
 		j.r.fail(w, req, err)
 		return true
@@ -275,7 +275,7 @@ func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 	if !ok || opts.lenient || !hasUniqueKeys(body) {
 		return false
 	}
-	markStep(w, stepDecoded)
+	mark(ctx, stepDecoded)
 	uncommon := false
 	merge := func(_ context.Context, _, live runtime.Object) (runtime.Object, error) {
 		merged, err := j.merge(opts, info, live, body)
@@ -283,10 +283,10 @@ func (j *fastWrites) patch(ctx context.Context, w http.ResponseWriter, req *http
 		if err != nil {
 			return nil, err
 		}
-		return j.owners.Updated(live, merged, opts.manager, j.r.api.now()), nil
+		return j.owners.Updated(live, merged, opts.manager, j.r.api.Now()), nil
 	}
 	written, _, err := j.r.update(ctx, j.r.key(ctx, info.Name), updating{UpdatedObjectInfo: rest.DefaultUpdatedObjectInfo(nil, merge)})
-	markStep(w, stepStored)
+	mark(ctx, stepStored)
 	switch {
 	case uncommon:
 		return false

@@ -30,7 +30,7 @@ func TestContentNeedsRights(t *testing.T) {
 			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
 		}
 	}
-	w.api.access = access.NewControl(directory.Of(o), access.Config{})
+	w.api.Access = access.NewControl(directory.Of(o), access.Config{})
 	w.configMap("owner", "")
 	uid := w.want(http.StatusOK, "GET", configMaps+"/owner", "").get("metadata.uid")
 	owner := func(blocking bool) string {

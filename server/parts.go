@@ -271,14 +271,15 @@ func (s *server) addAPI(context.Context) error {
 	s.api = api.New(api.Config{
 		Store: s.store, Kinds: s.kinds, Access: s.access, OpenAPI: openapi.New(s.kinds, s.config.Version),
 		Metrics: s.metrics.handler(), Observer: s.metrics.observe, Audit: s.audit, Admission: s.admission, Extra: s.extra, Open: s.nodes.NodeHandler(),
-		SlowRequest: s.config.SlowRequest, LogRequests: s.config.LogRequests,
-		MaxRequests: s.config.MaxRequests, NoControllers: s.config.NoControllers, MaxCascade: s.config.MaxCascade, GuardWarning: s.previews.Held, Full: s.reserve.Full,
+		Limits: limitsOf(s.config), MaxRequests: s.config.MaxRequests, NoControllers: s.config.NoControllers, GuardWarning: s.previews.Held, Full: s.reserve.Full,
 		Logger: s.config.Logger, Version: s.config.Version, Checks: s.checks,
 	})
-	s.add(part{name: "api", reload: func(c Config) {
-		s.api.SetLimits(api.Limits{SlowRequest: c.SlowRequest, LogRequests: c.LogRequests, MaxCascade: c.MaxCascade})
-	}})
+	s.add(part{name: "api", reload: func(c Config) { s.api.SetLimits(limitsOf(c)) }})
 	return nil
+}
+
+func limitsOf(c Config) api.Limits {
+	return api.Limits{SlowRequest: c.SlowRequest, LogRequests: c.LogRequests, MaxCascade: c.MaxCascade}
 }
 
 func (s *server) addCollector(context.Context) (err error) {

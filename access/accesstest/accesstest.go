@@ -3,6 +3,7 @@
 package accesstest
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -11,9 +12,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/directory"
@@ -57,3 +62,22 @@ func As(req *http.Request, name string, groups ...string) *http.Request {
 
 // Admin makes a request come from an administrator called tester.
 func Admin(req *http.Request) *http.Request { return As(req, "tester", "system:masters") }
+
+// NoAdmission is an api.Admission without webhooks and policies.
+type NoAdmission struct{}
+
+func (NoAdmission) Handles(admission.Operation) bool { return false }
+
+func (NoAdmission) Complete(context.Context, string, runtime.Object) error { return nil }
+
+func (NoAdmission) Judges(schema.GroupResource, admission.Operation) []string { return nil }
+
+func (NoAdmission) Judge(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	return nil
+}
+
+func (NoAdmission) Pretend(context.Context, *corev1.Namespace) {}
+
+func (NoAdmission) SelectsIn(string, schema.GroupResource, admission.Operation) bool { return false }
+
+func (NoAdmission) Selects(schema.GroupResource, string, admission.Operation) bool { return false }

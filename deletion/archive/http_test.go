@@ -25,7 +25,7 @@ func (w *world) serve(grants ...string) (ask func(method, path, body string, hea
 	w.Helper()
 	w.kinds.Put(w.archive.Kinds()...)
 	a := api.New(api.Config{
-		Store: w.store, Kinds: w.kinds, Access: accesstest.Control(grants...), OpenAPI: openapi.New(w.kinds, "test"),
+		Store: w.store, Kinds: w.kinds, Access: accesstest.Control(grants...), Admission: accesstest.NoAdmission{}, OpenAPI: openapi.New(w.kinds, "test"),
 		Logger: slog.New(slog.DiscardHandler), Version: "test",
 	})
 	w.Cleanup(func() { a.Close(context.Background()) })

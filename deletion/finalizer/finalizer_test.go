@@ -60,7 +60,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 	}
 	kinds.Put(w.service.Kinds()...)
 	w.api = api.New(api.Config{
-		Store: w.store, Kinds: kinds, Access: accesstest.Control("ad admin shop", "ed edit shop"), OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
+		Store: w.store, Kinds: kinds, Access: accesstest.Control("ad admin shop", "ed edit shop"), Admission: accesstest.NoAdmission{}, OpenAPI: openapi.New(kinds, "test"), Logger: quiet, Version: "test",
 	})
 	t.Cleanup(func() { w.api.Close(context.Background()) })
 	for _, name := range []string{"default", "shop"} {

@@ -88,7 +88,6 @@ type def struct {
 	// A kind that is answered and never stored has ephemeral, and no strategy.
 	ephemeral  bool
 	namespaced bool
-	validate   func(in runtime.Object) field.ErrorList
 }
 
 // hook is a def's prepare for objects of one type. Old is nil for a new object.
@@ -158,7 +157,7 @@ func (d def) version(k *kind.Kind) *kind.Version {
 	}
 	if d.ephemeral {
 		v.Table = nil // as in Kubernetes, the review kinds have no Table
-		v.Strategy = review{d.namespaced, d.validate}
+		v.Strategy = review{d.namespaced}
 		return v
 	}
 	main := newStrategy(d.strategy, v.Resource(), "")

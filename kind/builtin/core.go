@@ -18,9 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/kubernetes/pkg/apis/authentication"
-	"k8s.io/kubernetes/pkg/apis/authorization"
-	"k8s.io/kubernetes/pkg/apis/authorization/validation"
 	"k8s.io/kubernetes/pkg/registry/apps/controllerrevision"
 	"k8s.io/kubernetes/pkg/registry/apps/daemonset"
 	"k8s.io/kubernetes/pkg/registry/apps/deployment"
@@ -156,25 +153,11 @@ func autoscalers() *kind.Kind {
 // they need no name.
 func reviewDefs() []def {
 	return []def{
-		{obj: &authenticationv1.TokenReview{}, plural: "tokenreviews", ephemeral: true, validate: func(in runtime.Object) field.ErrorList {
-			if in.(*authentication.TokenReview).Spec.Token == "" {
-				return field.ErrorList{field.Required(field.NewPath("spec", "token"), "")}
-			}
-			return nil
-		}},
+		{obj: &authenticationv1.TokenReview{}, plural: "tokenreviews", ephemeral: true},
 		{obj: &authenticationv1.SelfSubjectReview{}, plural: "selfsubjectreviews", ephemeral: true},
-		{obj: &authorizationv1.SubjectAccessReview{}, plural: "subjectaccessreviews", ephemeral: true, validate: func(in runtime.Object) field.ErrorList {
-			return validation.ValidateSubjectAccessReview(in.(*authorization.SubjectAccessReview))
-		}},
-		{
-			obj: &authorizationv1.LocalSubjectAccessReview{}, plural: "localsubjectaccessreviews", ephemeral: true, namespaced: true,
-			validate: func(in runtime.Object) field.ErrorList {
-				return validation.ValidateLocalSubjectAccessReview(in.(*authorization.LocalSubjectAccessReview))
-			},
-		},
-		{obj: &authorizationv1.SelfSubjectAccessReview{}, plural: "selfsubjectaccessreviews", ephemeral: true, validate: func(in runtime.Object) field.ErrorList {
-			return validation.ValidateSelfSubjectAccessReview(in.(*authorization.SelfSubjectAccessReview))
-		}},
+		{obj: &authorizationv1.SubjectAccessReview{}, plural: "subjectaccessreviews", ephemeral: true},
+		{obj: &authorizationv1.LocalSubjectAccessReview{}, plural: "localsubjectaccessreviews", ephemeral: true, namespaced: true},
+		{obj: &authorizationv1.SelfSubjectAccessReview{}, plural: "selfsubjectaccessreviews", ephemeral: true},
 		{obj: &authorizationv1.SelfSubjectRulesReview{}, plural: "selfsubjectrulesreviews", ephemeral: true},
 	}
 }

@@ -70,13 +70,26 @@ func Change(obj runtime.Object, f func(in runtime.Object)) {
 	external(in, obj)
 }
 
-// external sets obj to in, which was converted from it. What the internal type does not have is
+// Answer sets obj to what f makes of it as an internal type.
+func Answer(obj runtime.Object, f func(in runtime.Object) (runtime.Object, error)) error {
+	in, err := internal(obj)
+	if err != nil {
+		return err
+	}
+	out, err := f(in)
+	if err == nil {
+		external(out, obj)
+	}
+	return err
+}
+
+// external sets obj to in, of the internal type of obj. What the internal type does not have is
 // removed: a Secret's stringData.
 func external(in, obj runtime.Object) {
 	gvk := obj.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(obj).Elem().SetZero()
 	if err := Scheme().Convert(in, obj, nil); err != nil {
-		panic(err) // cannot happen: in was converted from this type
+		panic(err) // cannot happen: each internal type has a conversion
 	}
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 }
@@ -193,26 +206,14 @@ func (s *strategy) AllowCreateOnUpdate(ctx context.Context) bool {
 	return s.subresources == nil && s.kubernetes.AllowCreateOnUpdate(ctx)
 }
 
-// review is the strategy of a kind that is answered and never stored: it validates the question.
-type review struct {
-	namespaced bool
-	validate   func(in runtime.Object) field.ErrorList
-}
+// review is the strategy of a kind that is answered and never stored. Who answers has the rules.
+type review struct{ namespaced bool }
 
 var _ lifecycle.Strategy = review{}
 
 func (r review) NamespaceScoped() bool { return r.namespaced }
 
-func (r review) Create(_ context.Context, obj runtime.Object) ([]string, field.ErrorList) {
-	if r.validate == nil {
-		return nil, nil
-	}
-	in, err := internal(obj)
-	if err != nil {
-		return nil, refuse(obj, err)
-	}
-	return nil, r.validate(in)
-}
+func (review) Create(context.Context, runtime.Object) ([]string, field.ErrorList) { return nil, nil }
 
 func (review) Update(context.Context, runtime.Object, runtime.Object) ([]string, field.ErrorList) {
 	return nil, nil

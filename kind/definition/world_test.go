@@ -55,7 +55,7 @@ func newReplica(t *testing.T, st *store.Store) *replica {
 	if err := r.controller.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.api = api.New(api.Config{Store: st, Kinds: r.kinds, Access: accesstest.Control(), Logger: log})
+	r.api = api.New(api.Config{Store: st, Kinds: r.kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, Logger: log})
 	t.Cleanup(func() { r.api.Close(context.Background()) })
 	return r
 }

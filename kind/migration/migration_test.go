@@ -60,7 +60,7 @@ func newWorld(t *testing.T, st *store.Store) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- follower.Run(ctx) }()
-	w.api = api.New(api.Config{Store: st, Kinds: w.kinds, Access: accesstest.Control(), Logger: log})
+	w.api = api.New(api.Config{Store: st, Kinds: w.kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, Logger: log})
 	t.Cleanup(func() {
 		w.api.Close(context.Background())
 		cancel()

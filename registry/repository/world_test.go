@@ -97,7 +97,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	}
 	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
 	w.api = api.New(api.Config{
-		Store: st, Kinds: kinds, Access: accesstest.Control(), OpenAPI: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
+		Store: st, Kinds: kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, OpenAPI: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
 		Logger: log, Version: "test",
 	})
 	t.Cleanup(func() { w.api.Close(context.Background()) })
