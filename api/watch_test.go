@@ -192,7 +192,7 @@ func TestWatchTimesOut(t *testing.T) {
 	eachWatchPath(t, func(t *testing.T, base string) {
 		w := newWorld(t, store.Options{})
 		var log bytes.Buffer
-		w.api.log = slog.New(slog.NewTextHandler(&log, nil))
+		w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		w.configMap("a", "")
 		x := w.watch(base + "&timeoutSeconds=1")
 		x.wants("ADDED a")
