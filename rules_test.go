@@ -81,6 +81,9 @@ func sources(t *testing.T) []source {
 func TestPackageComments(t *testing.T) {
 	documented := map[string]bool{}
 	for _, s := range sources(t) {
+		if strings.Contains(s.file.Doc.Text(), "+k8s:") && path.Base(s.path) != "doc.go" {
+			t.Errorf("%s: the code generators read the tags of a package in doc.go only, and generate nothing otherwise", s.path)
+		}
 		// A test package of its own needs a comment only where it stands alone.
 		name := s.dir() + " " + strings.TrimSuffix(s.file.Name.Name, "_test")
 		if s.file.Doc != nil && strings.TrimSpace(s.file.Doc.Text()) != "" {

@@ -1,7 +1,3 @@
-// Package v1 has the types of access.exeunt.dev/v1: User, a person or a program that the
-// server gives tokens to. It does not authenticate.
-//
-// +k8s:deepcopy-gen=package
 package v1
 
 import (
@@ -73,5 +69,3 @@ func Hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hex.EncodeToString(sum[:])
 }
-
-//go:generate go run k8s.io/code-generator/cmd/deepcopy-gen@v0.37.2 --output-file zz_generated.deepcopy.go .

@@ -7,8 +7,1850 @@ package v1
 
 import (
 	common "k8s.io/kube-openapi/pkg/common"
+	spec "k8s.io/kube-openapi/pkg/validation/spec"
 )
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
-	return map[string]common.OpenAPIDefinition{}
+	return map[string]common.OpenAPIDefinition{
+		"github.com/exeunt/exeunt/deletion/v1.ArchivedObject":         schema_exeunt_exeunt_deletion_v1_ArchivedObject(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ArchivedObjectList":     schema_exeunt_exeunt_deletion_v1_ArchivedObjectList(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ArchivedObjectSpec":     schema_exeunt_exeunt_deletion_v1_ArchivedObjectSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Cascade":                schema_exeunt_exeunt_deletion_v1_Cascade(ref),
+		"github.com/exeunt/exeunt/deletion/v1.CascadeList":            schema_exeunt_exeunt_deletion_v1_CascadeList(ref),
+		"github.com/exeunt/exeunt/deletion/v1.CascadeSpec":            schema_exeunt_exeunt_deletion_v1_CascadeSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.CascadeStatus":          schema_exeunt_exeunt_deletion_v1_CascadeStatus(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Change":                 schema_exeunt_exeunt_deletion_v1_Change(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Count":                  schema_exeunt_exeunt_deletion_v1_Count(ref),
+		"github.com/exeunt/exeunt/deletion/v1.DeletionPreview":        schema_exeunt_exeunt_deletion_v1_DeletionPreview(ref),
+		"github.com/exeunt/exeunt/deletion/v1.DeletionPreviewSpec":    schema_exeunt_exeunt_deletion_v1_DeletionPreviewSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.DeletionPreviewStatus":  schema_exeunt_exeunt_deletion_v1_DeletionPreviewStatus(ref),
+		"github.com/exeunt/exeunt/deletion/v1.DeletionReport":         schema_exeunt_exeunt_deletion_v1_DeletionReport(ref),
+		"github.com/exeunt/exeunt/deletion/v1.DeletionReportSpec":     schema_exeunt_exeunt_deletion_v1_DeletionReportSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.DeletionReportStatus":   schema_exeunt_exeunt_deletion_v1_DeletionReportStatus(ref),
+		"github.com/exeunt/exeunt/deletion/v1.FinalizerRemoval":       schema_exeunt_exeunt_deletion_v1_FinalizerRemoval(ref),
+		"github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalSpec":   schema_exeunt_exeunt_deletion_v1_FinalizerRemovalSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalStatus": schema_exeunt_exeunt_deletion_v1_FinalizerRemovalStatus(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Guard":                  schema_exeunt_exeunt_deletion_v1_Guard(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Item":                   schema_exeunt_exeunt_deletion_v1_Item(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ObjectName":             schema_exeunt_exeunt_deletion_v1_ObjectName(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ObjectReference":        schema_exeunt_exeunt_deletion_v1_ObjectReference(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Owner":                  schema_exeunt_exeunt_deletion_v1_Owner(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Reason":                 schema_exeunt_exeunt_deletion_v1_Reason(ref),
+		"github.com/exeunt/exeunt/deletion/v1.Restore":                schema_exeunt_exeunt_deletion_v1_Restore(ref),
+		"github.com/exeunt/exeunt/deletion/v1.RestoreList":            schema_exeunt_exeunt_deletion_v1_RestoreList(ref),
+		"github.com/exeunt/exeunt/deletion/v1.RestoreResult":          schema_exeunt_exeunt_deletion_v1_RestoreResult(ref),
+		"github.com/exeunt/exeunt/deletion/v1.RestoreSpec":            schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.RestoreStatus":          schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref),
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ArchivedObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ArchivedObject is an object that was removed and can still be restored. Its name is the uid of the original, and it is in the original's namespace; a Namespace is in itself. Deleting it purges the original from the archive.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec says what was removed, when, by whom, and in which cascade.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ArchivedObjectSpec"),
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the original as it was last stored. Absent: it was not kept.",
+							Ref:         ref("k8s.io/apimachinery/pkg/runtime.RawExtension"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ArchivedObjectSpec", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta", "k8s.io/apimachinery/pkg/runtime.RawExtension"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ArchivedObjectList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ArchivedObjectList is a list of archived objects, the newest removal first.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.ArchivedObject"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ArchivedObject", "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ArchivedObjectSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ArchivedObjectSpec says what was removed, when, by whom, and in which cascade.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the original's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the original's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the original's.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the original's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the original's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"removedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RemovedAt is when it was removed.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"expiresAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ExpiresAt is when its cascade leaves the archive, whole, if it removes no more.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestedBy is the client whose delete began the cascade.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"actor": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Actor is the user that deleted this object: the same client, or a controller that continued the cascade, such as system:garbage-collector.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"requestID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestID is the Audit-Id of the delete that began the cascade, under which the audit log has it. Absent: no request of the API began the cascade.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"cascade": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Cascade is the id that all objects removed by one delete share: the uid of the object that the client deleted, or a new id for a DeleteCollection.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"size": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Size is the length of the stored object in bytes.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"apiVersion", "kind", "name", "uid", "removedAt", "requestedBy", "actor", "cascade", "size"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Cascade(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Cascade is one deletion as a unit: the object that a client deleted, and all that left or has to leave with it. It is read from the archive and the objects; nothing stores it. Its name is the id of the cascade, and it is in the namespace of its root.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec says what was deleted, when and by whom.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.CascadeSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is how far the cascade is.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.CascadeStatus"),
+						},
+					},
+				},
+				Required: []string{"spec", "status"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.CascadeSpec", "github.com/exeunt/exeunt/deletion/v1.CascadeStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_CascadeList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "CascadeList is a list of cascades: those under way first, then the newest.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Cascade"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Cascade", "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_CascadeSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "CascadeSpec says what was deleted, when and by whom.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"root": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Root is the object that the client deleted. For a deleted collection it is the first object that was removed.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestedBy is the client whose delete began the cascade.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"requestID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestID is the Audit-Id of that delete, under which the audit log has it. Absent: no request of the API began the cascade.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"confirmedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ConfirmedBy is the client that confirmed the deletion while the guard held it, the last one. Absent: none did.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"startedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StartedAt is when the first object was marked or removed.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"lastRemovedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastRemovedAt is when the last object was removed. Absent: none was.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+				Required: []string{"root", "requestedBy", "startedAt"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_CascadeStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "CascadeStatus is how far the cascade is.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State is what the cascade is doing.\n\nPossible enum values:\n - `\"ended\"` : it removes no more.\n - `\"held\"` : the guard waits for a confirmation.\n - `\"partly restored\"` : some of its objects were restored.\n - `\"restored\"` : all of its objects were restored.\n - `\"running\"` : objects have to follow.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"ended", "held", "partly restored", "restored", "running"},
+						},
+					},
+					"removed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Removed is how many objects it removed that are in the archive.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"remaining": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Remaining is how many objects have to follow: those that are DELETING, and those that will be. Of the latter it counts up to 100,001.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"restored": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Restored is how many of the removed objects were restored.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"bytes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Bytes is the size of the removed objects; of more than 10,000, it may be half a minute old.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"purged": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Purged is how many objects clients purged from the archive: they cannot be restored.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"expiresAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ExpiresAt is when the cascade leaves the archive, whole. Absent: it has not ended.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+				},
+				Required: []string{"state", "removed", "remaining", "restored", "bytes"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Change(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Change is a field that a restored object has with another value.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"field": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Field is the path of the field.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"was": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Was is the value before, as JSON. It is empty if the field is new.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"is": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Is is the value now, as JSON. It is empty if the field is gone.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"field"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Count(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Count is how many objects of a kind have an action.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the group and version of the kind.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"action": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Action is the action.\n\nPossible enum values:\n - `\"Block\"` : it becomes DELETING and stays so until another client acts: it has finalizers of other controllers, or a grace period.\n - `\"Delete\"` : it is removed.\n - `\"Keep\"` : it stays, because another owner keeps it.\n - `\"Orphan\"` : it stays, and loses the reference to an owner that orphans its dependents.\n - `\"Wait\"` : it is removed, but only after other objects: those that block it, its owner, or an earlier wave of its namespace.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Block", "Delete", "Keep", "Orphan", "Wait"},
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Count is how many.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"kind", "action", "count"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_DeletionPreview(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeletionPreview asks what a delete would do, and does nothing. The answer is in status; nothing is stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the delete to preview.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.DeletionPreviewSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the answer.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.DeletionPreviewStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.DeletionPreviewSpec", "github.com/exeunt/exeunt/deletion/v1.DeletionPreviewStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_DeletionPreviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeletionPreviewSpec is the delete to preview.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object to delete.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"propagationPolicy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "PropagationPolicy is that of the delete: Background, Foreground or Orphan. Its default is that of a delete.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"gracePeriodSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "GracePeriodSeconds is that of the delete. Its default is that of a delete.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"countsOnly": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CountsOnly leaves out the items.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limit bounds the items of one answer: 500 if zero, at most 10,000.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"continue": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Continue is status.continue of the previous answer: the items after its last.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"object"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_DeletionPreviewStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeletionPreviewStatus is the answer.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object that was found.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"action": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Action is what happens to that object.\n\nPossible enum values:\n - `\"Block\"` : it becomes DELETING and stays so until another client acts: it has finalizers of other controllers, or a grace period.\n - `\"Delete\"` : it is removed.\n - `\"Keep\"` : it stays, because another owner keeps it.\n - `\"Orphan\"` : it stays, and loses the reference to an owner that orphans its dependents.\n - `\"Wait\"` : it is removed, but only after other objects: those that block it, its owner, or an earlier wave of its namespace.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Block", "Delete", "Keep", "Orphan", "Wait"},
+						},
+					},
+					"refused": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Refused is the error that the server would answer the delete with, for instance for the namespace default; then nothing is deleted. Empty: the delete is accepted.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"judges": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Judges are the webhooks and policies whose rules select deletes of a kind that goes: they may refuse. The policies have been asked about the object itself and the items.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"resourceVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ResourceVersion is the database snapshot that the preview read.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Total counts all objects that the deletion touches, the object itself included.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"counts": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Counts is the total by kind and action.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Count"),
+									},
+								},
+							},
+						},
+					},
+					"blockers": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Blockers are the oldest 100 objects with the action Block: look at them first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Item"),
+									},
+								},
+							},
+						},
+					},
+					"blockersTotal": {
+						SchemaProps: spec.SchemaProps{
+							Description: "BlockersTotal is how many objects block.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the objects of this page, the oldest first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Item"),
+									},
+								},
+							},
+						},
+					},
+					"continue": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Continue is the token of the next page. It is empty on the last one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"hidden": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Hidden is how many items of this page are left out because the client may not get them. Total, Counts and BlockersTotal include them.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"guard": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Guard is the guard's decision. Absent: no limit applies.",
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.Guard"),
+						},
+					},
+					"truncated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Truncated says that the cascade is larger than a preview follows. The counts are then lower bounds.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"object", "total"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Count", "github.com/exeunt/exeunt/deletion/v1.Guard", "github.com/exeunt/exeunt/deletion/v1.Item", "github.com/exeunt/exeunt/deletion/v1.ObjectReference"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_DeletionReport(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeletionReport asks why an object or namespace still exists. The answer is in status; nothing is stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec names what to report on.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.DeletionReportSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the answer.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.DeletionReportStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.DeletionReportSpec", "github.com/exeunt/exeunt/deletion/v1.DeletionReportStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_DeletionReportSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeletionReportSpec names an object, or a namespace.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object to report on.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is short for an Object that is the Namespace of this name.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_DeletionReportStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeletionReportStatus is the answer.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object that was found.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"exists": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Exists is true if there is such an object.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "State is where in its life it is.\n\nPossible enum values:\n - `\"ACTIVE\"` : it exists, and is not being deleted.\n - `\"DELETING\"` : it exists, and is being deleted.\n - `\"DOES_NOT_EXIST\"` : there is no such object.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"ACTIVE", "DELETING", "DOES_NOT_EXIST"},
+						},
+					},
+					"resourceVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ResourceVersion is the database snapshot that the report read.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"remaining": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Remaining counts what must be removed first: the object's dependents, the content of the namespace, or the objects of the definition.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"reasons": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reasons are all reasons; those that need an action come first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Reason"),
+									},
+								},
+							},
+						},
+					},
+					"truncated": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Truncated says that there are more reasons than listed.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"object", "exists"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "github.com/exeunt/exeunt/deletion/v1.Reason"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_FinalizerRemoval(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "FinalizerRemoval removes a finalizer from an object that is being deleted, in place of the controller that should do so, and keeps the reason in an Event. It is answered in status and not stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is what to remove, and why.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the result.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalSpec", "github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_FinalizerRemovalSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "FinalizerRemovalSpec is what to remove, and why.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object. A uid beside its name is a precondition. To name an object of a kind that is no longer served, give its uid alone, or the kind's plural and group in place of kind and apiVersion.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"finalizer": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Finalizer is the one to remove, from metadata.finalizers or, of a Namespace, from spec.finalizers.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason is why, in words. An Event about the object keeps it.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"dryRun": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DryRun returns the result and changes nothing.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"object", "finalizer", "reason"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_FinalizerRemovalStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "FinalizerRemovalStatus is the result.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object that was found.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"gone": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Gone says that the object was removed, because nothing else held it.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"finalizers": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Finalizers are those that still hold the object.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"object", "gone"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Guard(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Guard is the guard's decision about a deletion.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limit is how many objects a deletion may remove without confirmation, the object itself included.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the namespace whose limit it is, if the deletion enters it from outside and would remove more of its objects.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"deletes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Deletes is how many objects the deletion removes. Events are not counted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"holds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Holds says that the deletion waits, or would wait, for confirmation.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"limit", "deletes", "holds"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Item(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Item is one object that a deletion touches.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the group and version of the object's kind.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the object.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the namespace of the object, if its kind is namespaced.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the uid of the object. It is enough alone.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"action": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Action is what becomes of it.\n\nPossible enum values:\n - `\"Block\"` : it becomes DELETING and stays so until another client acts: it has finalizers of other controllers, or a grace period.\n - `\"Delete\"` : it is removed.\n - `\"Keep\"` : it stays, because another owner keeps it.\n - `\"Orphan\"` : it stays, and loses the reference to an owner that orphans its dependents.\n - `\"Wait\"` : it is removed, but only after other objects: those that block it, its owner, or an earlier wave of its namespace.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Block", "Delete", "Keep", "Orphan", "Wait"},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason says why, for people.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"finalizers": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Finalizers are those that other controllers must remove first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"owner": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Owner is the uid of the item that causes this one, if any: its owner, or its namespace or definition.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"owners": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Owners are the owners that its metadata names, at most MaxOwners of them. The object itself has none here: the client has it.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Owner"),
+									},
+								},
+							},
+						},
+					},
+					"uncertain": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Uncertain says that the result depends on the order of the collector's reviews, which is not guaranteed. Action is the slower result.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"action", "reason"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Owner"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ObjectName(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ObjectName names an object. Kind is any form that kubectl accepts: \"Deployment\", \"deploy\", \"deployments.apps\".",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion may be left out.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind, its plural or a short name.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is empty for kinds that are not namespaced.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind", "name"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ObjectReference(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ObjectReference names an object: by uid, or by apiVersion, kind, name and, for namespaced kinds, namespace. If both are given, both must match.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the group and version of the object's kind.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the object.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the namespace of the object, if its kind is namespaced.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the uid of the object. It is enough alone.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Owner(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Owner is an owner of an Item, as the item's metadata names it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the group and version of the owner's kind.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the owner.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the owner.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the uid of the owner.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"blocked": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Blocked says that a foreground deletion of the owner waits for the item.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind", "name", "uid"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Reason(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Reason is one reason why an object still exists.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Type is the type of the reason, such as Finalizer, BlockingDependents or Review.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message is the reason, for people.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object of the reason, if it is another one.",
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"manager": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Manager is the field manager that set the finalizer, from managedFields.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"since": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Since is when the reason began.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"resolve": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Resolve is what to do about it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"children": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Children are the reasons of this reason.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Reason"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"type", "message"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "github.com/exeunt/exeunt/deletion/v1.Reason", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_Restore(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Restore brings removed objects back, with the rights of the client that created it. The server works on it until it has ended; to stop it, delete it. A dry run is answered and not stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec says what to restore.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.RestoreSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the result for each object, owners first.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.RestoreStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.RestoreSpec", "github.com/exeunt/exeunt/deletion/v1.RestoreStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_RestoreList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RestoreList is a list of Restores, the newest first.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Restore"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Restore", "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_RestoreResult(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RestoreResult is the result for one object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion is the object's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the object's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the object's.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the object's.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the uid that it had.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"newUID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "NewUID is the uid of the object as it exists now: the same, but for a kind whose restored objects are new ones.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"outcome": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Outcome is what became of it.\n\nPossible enum values:\n - `\"awaited\"` : it is being deleted, or needs what is. It is restored when that is gone.\n - `\"called off\"` : its deletion waited for confirmation; it is ACTIVE again, with the same uid.\n - `\"created\"` : it exists again.\n - `\"failed\"` : the server refused it; the reason says why.\n - `\"skipped\"` : the name is taken; nothing is overwritten.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"awaited", "called off", "created", "failed", "skipped"},
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason is why it was skipped or failed.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"warnings": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Warnings are those of the create.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"changes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Changes is what differs from the object as it was when its deletion was asked for.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Change"),
+									},
+								},
+							},
+						},
+					},
+					"conflictsWith": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ConflictsWith is the uid of the object that has the name now.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"relinked": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Relinked is how many dependents, restored before this owner without their reference to it, got the reference back.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"apiVersion", "kind", "name", "uid", "outcome"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Change"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RestoreSpec says what to restore: exactly one of UID, Cascade and Object. WithCascade is allowed with UID and Object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the uid that the object had.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"cascade": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Cascade is the id of a cascade: restore all objects of it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the newest removed object of that name. If one cascade removed several, it is the first, which existed when the cascade began.",
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectName"),
+						},
+					},
+					"withCascade": {
+						SchemaProps: spec.SchemaProps{
+							Description: "WithCascade also restores all objects of the same cascade: the content of a namespace, the objects of a definition, dependents.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"dryRun": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DryRun returns the results and changes nothing.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"keepTokens": {
+						SchemaProps: spec.SchemaProps{
+							Description: "KeepTokens restores the tokens of Users too, which their deletion revoked: they are valid again.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectName"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "RestoreStatus is the result for each object, owners first.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"requestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestedBy is the client that asked for the restore, with whose rights it runs. Absent in a dry run.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"phase": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Phase is how far the server is. Absent in a dry run.\n\nPossible enum values:\n - `\"Complete\"` : all that was asked for exists again.\n - `\"Incomplete\"` : the results say what is missing, and why.\n - `\"Running\"` : the server works on it.\n - `\"Waiting\"` : it waits for objects that are being deleted.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Complete", "Incomplete", "Running", "Waiting"},
+						},
+					},
+					"complete": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Complete: all that was asked for exists again.",
+							Default:     false,
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"message": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Message says what the restore waits for, or why it cannot go on.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"created": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Created is how many were created.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"skipped": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Skipped is how many were skipped.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Failed is how many failed.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"waiting": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Waiting is how many are still being deleted, or wait for such objects. They are restored as soon as those are gone.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"calledOff": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CalledOff is how many were held by the guard. They were never removed and are ACTIVE again.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"conflicts": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Conflicts is how many were skipped because another object has the name.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"cascade": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Cascade is the object's cascade. Set if one object is restored alone.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"leftBehind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LeftBehind is how many other objects of that cascade are still only in the archive.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"results": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Results are for each object. Of more than 5,000 objects, those that were created as they were are left out.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.RestoreResult"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"complete", "created", "skipped", "failed"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.RestoreResult"},
+	}
 }
