@@ -235,8 +235,8 @@ func (c *creation) copyDatabase(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
 	return c.db.Copy(ctx, staging,
 		func(name string, content io.Reader) error { return c.save(ctx, databaseFolder+name, content) },
-		func(q sqldb.Querier) (err error) {
-			c.blobs, c.manifest.StoreID, err = registry.StoredBlobs(ctx, q)
+		func(copied sqldb.Sender) (err error) {
+			c.blobs, c.manifest.StoreID, err = registry.StoredBlobs(ctx, copied)
 			for _, b := range c.blobs {
 				c.manifest.Blobs++
 				c.manifest.BlobBytes += b.Size

@@ -72,7 +72,7 @@ func (w *world) settle() {
 // asks are the rows that wait for an admission: "b", or "b: error".
 func (w *world) asks() string {
 	w.Helper()
-	rows, err := w.db.Query(context.Background(), `SELECT uid, coalesce(last_error, '') FROM gc_admission_reviews ORDER BY uid`)
+	rows, err := w.db.Reader().QueryContext(context.Background(), `SELECT uid, coalesce(last_error, '') FROM gc_admission_reviews ORDER BY uid`)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -20,7 +20,7 @@ type change struct {
 
 func (w *world) changes() []change {
 	w.Helper()
-	rows, err := w.db.Query(context.Background(), `SELECT revision, type, kind, namespace, name, body FROM changes ORDER BY revision`)
+	rows, err := w.db.Reader().QueryContext(context.Background(), `SELECT revision, type, kind, namespace, name, body FROM changes ORDER BY revision`)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func (s *script) run() {
 // lose deletes rows of the queue, each with a probability of 1/n.
 func (s *script) lose(of int) {
 	s.Helper()
-	rows, err := s.db.Query(context.Background(), `SELECT uid FROM gc_object_reviews ORDER BY uid`)
+	rows, err := s.db.Reader().QueryContext(context.Background(), `SELECT uid FROM gc_object_reviews ORDER BY uid`)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -444,7 +444,7 @@ func keepSeed(t *testing.T, seed uint64) {
 // history is every change, in order.
 func (w *world) history() string {
 	w.Helper()
-	rows, err := w.db.Query(context.Background(), `SELECT type, kind, namespace, name FROM changes ORDER BY revision`)
+	rows, err := w.db.Reader().QueryContext(context.Background(), `SELECT type, kind, namespace, name FROM changes ORDER BY revision`)
 	if err != nil {
 		w.Fatal(err)
 	}

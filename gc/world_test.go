@@ -315,7 +315,7 @@ type row struct {
 
 func (w *world) rows() []row {
 	w.Helper()
-	rows, err := w.db.Query(context.Background(),
+	rows, err := w.db.Reader().QueryContext(context.Background(),
 		`SELECT o.kind, o.namespace, o.name, c.body FROM objects o JOIN changes c ON c.revision = o.revision ORDER BY o.kind, o.namespace, o.name`)
 	if err != nil {
 		w.Fatal(err)
@@ -385,7 +385,7 @@ func (w *world) want(state string) {
 // queue is the rows of the queue: "a owner_removed; b deleting".
 func (w *world) queue() string {
 	w.Helper()
-	rows, err := w.db.Query(context.Background(),
+	rows, err := w.db.Reader().QueryContext(context.Background(),
 		`SELECT uid, event, claim_token IS NOT NULL, coalesce(last_error, '') FROM gc_object_reviews ORDER BY event, uid`)
 	if err != nil {
 		w.Fatal(err)

@@ -172,37 +172,20 @@ const (
 
 // StoredBlobs lists the blobs whose bytes a backup must have, and the id of the blob
 // store; empty means that the database has never had one.
-func StoredBlobs(ctx context.Context, q sqldb.Querier) (blobs []StoredBlob, id string, err error) {
-	err = eachRow(ctx, q, listStored, func(rows *sql.Rows) error {
+func StoredBlobs(ctx context.Context, from sqldb.Sender) (blobs []StoredBlob, id string, err error) {
+	err = sqldb.Each(ctx, from, func(row sqldb.Row) error {
 		var b StoredBlob
-		err := rows.Scan(&b.Digest, &b.Path, &b.Size)
+		err := row.Scan(&b.Digest, &b.Path, &b.Size)
 		blobs = append(blobs, b)
 		return err
-	})
+	}, listStored)
 	if err == nil {
-		err = eachRow(ctx, q, findDataID, func(rows *sql.Rows) error {
-			var stored bool
-			return rows.Scan(&id, &stored)
-		})
+		_, err = sqldb.First(ctx, from, []any{&id, new(bool)}, findDataID)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("list the blobs: %w", err)
 	}
 	return blobs, id, nil
-}
-
-func eachRow(ctx context.Context, q sqldb.Querier, statement string, fn func(*sql.Rows) error) (err error) {
-	rows, err := q.QueryContext(ctx, statement)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		if err := fn(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }
 
 // ForgetUploads removes the uploads of a restored database: a backup does not have

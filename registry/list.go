@@ -12,6 +12,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // The longest lists in one answer.
@@ -207,20 +209,15 @@ func (r *Registry) referrers(w http.ResponseWriter, req *http.Request, to Reques
 // whether the list continues.
 func (r *Registry) listReferrers(ctx context.Context, repo repository, subject digest.Digest, filter string, p page) (list []v1.Descriptor, more bool, err error) {
 	list = []v1.Descriptor{}
-	rows, err := r.db.Query(ctx, listReferrers, repo.id, subject.String(), p.last, filter, p.size+1)
-	if err != nil {
-		return nil, false, err
-	}
-	defer func() { _ = rows.Close() }()
 	size := 0
-	for rows.Next() {
+	err = sqldb.Each(ctx, r.db, func(row sqldb.Row) (err error) {
 		var d v1.Descriptor
 		var payload []byte
-		if err := rows.Scan(&d.Digest, &d.MediaType, &d.ArtifactType, &payload); err != nil {
-			return nil, false, err
+		if err := row.Scan(&d.Digest, &d.MediaType, &d.ArtifactType, &payload); err != nil {
+			return err
 		}
 		if d.Annotations, err = annotations(payload); err != nil {
-			return nil, false, fmt.Errorf("manifest %s: %w", d.Digest, err)
+			return fmt.Errorf("manifest %s: %w", d.Digest, err)
 		}
 		d.Size = int64(len(payload))
 		before := size
@@ -229,11 +226,13 @@ func (r *Registry) listReferrers(ctx context.Context, repo repository, subject d
 		}
 		size += len(d.Digest) + len(d.MediaType) + len(d.ArtifactType) + 80
 		if len(list) == p.size || before > 0 && size > maxReferrersBytes {
-			return list, true, nil
+			more = true
+			return sqldb.ErrEnough
 		}
 		list = append(list, d)
-	}
-	return list, false, rows.Err()
+		return nil
+	}, listReferrers, repo.id, subject.String(), p.last, filter, p.size+1)
+	return list, more, err
 }
 
 // annotations reads the annotations of a stored manifest.

@@ -254,7 +254,7 @@ func (f *fixture) turn(e *review.Engine) review.Result {
 // dump returns the queue as text; times are seconds from the beginning.
 func (f *fixture) dump() string {
 	f.Helper()
-	rows, err := f.db.Query(f.Context(), `
+	rows, err := f.db.Reader().QueryContext(f.Context(), `
 SELECT thing, review_after, review_count, event, created_at, coalesce(last_error, '-'), claim_token IS NOT NULL, coalesce(claim_until, 0)
 FROM thing_reviews ORDER BY thing`)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/exeunt/exeunt/sqldb/schema"
 )
 
-// Querier reads one state of a database.
-type Querier interface {
+// querier reads one state of a database.
+type querier interface {
 	QueryContext(ctx context.Context, statement string, args ...any) (*sql.Rows, error)
 }
 
@@ -35,9 +35,9 @@ const (
 
 // Copy saves one state of the database, while other transactions go on. read, which
 // may be nil, sees the same state. staging is a directory for temporary files.
-func (db *DB) Copy(ctx context.Context, staging string, save Save, read func(Querier) error) error {
+func (db *DB) Copy(ctx context.Context, staging string, save Save, read func(Sender) error) error {
 	if read == nil {
-		read = func(Querier) error { return nil }
+		read = func(Sender) error { return nil }
 	}
 	var err error
 	if db.engine == Postgres {
@@ -53,7 +53,7 @@ func (db *DB) Copy(ctx context.Context, staging string, save Save, read func(Que
 
 // copySQLite lets SQLite write a compact database file from one read transaction.
 // Writers go on: the write-ahead log grows meanwhile.
-func (db *DB) copySQLite(ctx context.Context, staging string, save Save, read func(Querier) error) (err error) {
+func (db *DB) copySQLite(ctx context.Context, staging string, save Save, read func(Sender) error) (err error) {
 	path := filepath.Join(staging, copySQLite)
 	// Created here and not by SQLite, with mode 0600.
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -64,11 +64,8 @@ func (db *DB) copySQLite(ctx context.Context, staging string, save Save, read fu
 	if err := db.vacuumInto(ctx, path); err != nil {
 		return err
 	}
-	made, err := sql.Open("sqlite", sqliteName(path, "ro", "deferred", nil))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(read(made), made.Close()); err != nil {
+	made := db.newLiteReaders(path, nil)
+	if err := errors.Join(read(made), made.close()); err != nil {
 		return err
 	}
 	return save(copySQLite, file)
@@ -107,7 +104,7 @@ type copiedCounter struct {
 
 // copyPostgres copies every table in one transaction. The counters are not part of
 // a transaction: they are read after the rows, so they are never behind.
-func (db *DB) copyPostgres(ctx context.Context, save Save, read func(Querier) error) (err error) {
+func (db *DB) copyPostgres(ctx context.Context, save Save, read func(Sender) error) (err error) {
 	conn, err := db.reader.Conn(ctx)
 	if err != nil {
 		return err
@@ -130,7 +127,7 @@ func (db *DB) copyPostgres(ctx context.Context, save Save, read func(Querier) er
 			return fmt.Errorf("table %s: %w", table.Name, err)
 		}
 	}
-	if err := read(tx); err != nil {
+	if err := conn.Raw(func(driver any) error { return read(pgSender{driver.(*stdlib.Conn).Conn()}) }); err != nil {
 		return err
 	}
 	if index.Sequences, err = listCounters(ctx, tx); err != nil {
@@ -141,6 +138,14 @@ func (db *DB) copyPostgres(ctx context.Context, save Save, read func(Querier) er
 		return err
 	}
 	return save(copyIndex, bytes.NewReader(content))
+}
+
+// pgSender reads in the transaction of a connection.
+type pgSender struct{ conn *pgx.Conn }
+
+// Send implements Sender.
+func (s pgSender) Send(ctx context.Context, b *Batch) error {
+	return sendPG(ctx, s.conn, &pgx.Batch{}, b)
 }
 
 func copyTable(ctx context.Context, conn *sql.Conn, table copiedTable, save Save) error {
@@ -173,7 +178,7 @@ func (t copiedTable) sql() string {
 
 // listTables lists our tables without that of the migrations. A table comes after
 // those that its foreign keys refer to, so that a copy can be loaded in this order.
-func listTables(ctx context.Context, q Querier) (tables []copiedTable, err error) {
+func listTables(ctx context.Context, q querier) (tables []copiedTable, err error) {
 	rows, err := q.QueryContext(ctx, tablesInOrder)
 	if err != nil {
 		return nil, err

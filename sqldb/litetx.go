@@ -123,12 +123,7 @@ func (t *liteTx) send(b *Batch) error {
 		if err != nil {
 			return err
 		}
-		for i := range b.items {
-			if err := c.run(&b.items[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return c.send(context.Background(), b)
 	})
 }
 
@@ -178,7 +173,17 @@ func (c *liteConn) close() error {
 	return errors.Join(errs...)
 }
 
-func (c *liteConn) run(it *item) error {
+// send runs the statements of a batch. ctx interrupts them.
+func (c *liteConn) send(ctx context.Context, b *Batch) error {
+	for i := range b.items {
+		if err := c.run(ctx, &b.items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *liteConn) run(ctx context.Context, it *item) (err error) {
 	stmt, err := c.stmt(it.statement)
 	if err != nil {
 		return err
@@ -191,14 +196,15 @@ func (c *liteConn) run(it *item) error {
 	case it.found != nil:
 		row = func(Row) error { *it.found = true; return nil }
 	case row == nil:
-		_, err := stmt.ExecContext(context.Background(), c.args)
+		_, err := stmt.ExecContext(ctx, c.args)
 		return err
 	}
-	rows, err := stmt.QueryContext(context.Background(), c.args)
+	rows, err := stmt.QueryContext(ctx, c.args)
 	if err != nil {
 		return err
 	}
-	return errors.Join(c.each(rows, row), rows.Close())
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	return c.each(ctx, rows, row)
 }
 
 func (c *liteConn) stmt(statement string) (liteStmt, error) {
@@ -229,18 +235,16 @@ func (c *liteConn) setArgs(args []any) error {
 	return nil
 }
 
-// fit resizes the row to the number of columns.
-func (c *liteConn) fit(rows driver.Rows) {
+func (c *liteConn) each(ctx context.Context, rows driver.Rows, row func(Row) error) error {
 	if n := len(rows.Columns()); cap(c.row.values) < n {
 		c.row.values = make([]driver.Value, n)
 	} else {
 		c.row.values = c.row.values[:n]
 	}
-}
-
-func (c *liteConn) each(rows driver.Rows, row func(Row) error) error {
-	c.fit(rows)
 	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		err := rows.Next(c.row.values)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -269,16 +273,10 @@ func (r *liteRow) Scan(dest ...any) error {
 	return nil
 }
 
-// rowReaders are the connections of Row on SQLite. Row has its own, for two
-// reasons. Other reads may hold a connection for seconds, and a read by key must
-// not wait for them. And these connections are never interrupted, so they keep
-// their prepared statements: the pool replaces a connection that a context
-// interrupts, and its statements would leak.
-//
-// A context bounds the wait for a connection. It does not interrupt the read:
-// reading one row is faster than starting the goroutine that would watch the
-// context.
-type rowReaders struct {
+// liteReaders are connections that read, and keep their prepared statements. An interrupted
+// statement leaves its connection as it was. There are two pools: a read by key must not wait for
+// reads that hold a connection for seconds.
+type liteReaders struct {
 	open func() (driver.Conn, error)
 	// turns is a semaphore: one slot for each connection.
 	turns chan struct{}
@@ -288,60 +286,63 @@ type rowReaders struct {
 	closed bool        // guarded by mu
 }
 
-func newRowReaders(most int, open func() (driver.Conn, error)) *rowReaders {
-	return &rowReaders{open: open, turns: make(chan struct{}, most)}
+func (db *DB) newLiteReaders(path string, pragmas []string) *liteReaders {
+	open := func() (driver.Conn, error) {
+		return db.reader.Driver().Open(sqliteName(path, "ro", "deferred", pragmas))
+	}
+	return &liteReaders{open: open, turns: make(chan struct{}, sqliteReaders)}
 }
 
-var errRowsClosed = errors.New("the database is closed")
+var errReadersClosed = errors.New("the database is closed")
 
-func (r *rowReaders) row(ctx context.Context, statement string, args, dest []any) (bool, error) {
-	if err := r.wait(ctx); err != nil {
-		return false, fmt.Errorf("wait for a connection: %w", err)
-	}
-	defer func() { <-r.turns }()
-	c, err := r.take()
+// Send reads on one connection. It implements Sender.
+func (r *liteReaders) Send(ctx context.Context, b *Batch) error { return r.send(ctx, ctx, b) }
+
+// send is Send with two contexts: wait bounds the wait for it, and run interrupts the statements.
+func (r *liteReaders) send(wait, run context.Context, b *Batch) error {
+	c, err := r.take(wait)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer r.give(c)
-	return c.first(statement, args, dest)
+	return c.send(run, b)
 }
 
 // mostWait bounds the wait for a connection if the context has no deadline.
 const mostWait = 30 * time.Second
 
-func (r *rowReaders) wait(ctx context.Context) error {
+// take returns a connection, for give.
+func (r *liteReaders) take(ctx context.Context) (*liteConn, error) {
 	select {
 	case r.turns <- struct{}{}:
-		return nil
 	default:
+		ctx, cancel := boundWait(ctx)
+		defer cancel()
+		select {
+		case r.turns <- struct{}{}:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for a connection: %w", ctx.Err())
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, mostWait)
-	defer cancel()
-	select {
-	case r.turns <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	c, err := r.idleOne()
+	if err == nil && c == nil {
+		c = &liteConn{stmts: map[string]liteStmt{}}
+		if c.conn, err = r.open(); err != nil {
+			err = fmt.Errorf("connect: %w", err)
+		}
 	}
-}
-
-func (r *rowReaders) take() (*liteConn, error) {
-	if c, err := r.idleOne(); c != nil || err != nil {
-		return c, err
-	}
-	conn, err := r.open()
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
+		<-r.turns
+		return nil, err
 	}
-	return &liteConn{conn: conn, stmts: map[string]liteStmt{}}, nil
+	return c, nil
 }
 
-func (r *rowReaders) idleOne() (*liteConn, error) {
+func (r *liteReaders) idleOne() (*liteConn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return nil, errRowsClosed
+		return nil, errReadersClosed
 	}
 	n := len(r.idle)
 	if n == 0 {
@@ -352,14 +353,15 @@ func (r *rowReaders) idleOne() (*liteConn, error) {
 	return c, nil
 }
 
-func (r *rowReaders) give(c *liteConn) {
+func (r *liteReaders) give(c *liteConn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.idle = append(r.idle, c)
+	<-r.turns
 }
 
-// close waits for the running reads, which are short.
-func (r *rowReaders) close() error {
+// close waits for the reads that run.
+func (r *liteReaders) close() error {
 	if r == nil {
 		return nil
 	}
@@ -380,28 +382,4 @@ func (r *rowReaders) close() error {
 	}
 	r.idle = nil
 	return errors.Join(errs...)
-}
-
-// first reads the first row of a statement, and reports whether there is one.
-func (c *liteConn) first(statement string, args, dest []any) (found bool, err error) {
-	stmt, err := c.stmt(statement)
-	if err != nil {
-		return false, err
-	}
-	if err := c.setArgs(args); err != nil {
-		return false, err
-	}
-	rows, err := stmt.QueryContext(context.Background(), c.args)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	c.fit(rows)
-	switch err := rows.Next(c.row.values); {
-	case errors.Is(err, io.EOF):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-	return true, c.row.Scan(dest...)
 }

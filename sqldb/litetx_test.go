@@ -3,7 +3,6 @@ package sqldb
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
@@ -71,24 +70,44 @@ func TestCloseAfterAnInterruption(t *testing.T) {
 	}
 }
 
-// TestCloseEndsPrepares: once the database is closed, no statement is being prepared. A
-// connection that is opened for one would write files into a directory that may be gone.
-func TestCloseEndsPrepares(t *testing.T) {
+// TestInterruptedRead: a read ends with its context, and leaves its connection and the prepared
+// statements as they were.
+func TestInterruptedRead(t *testing.T) {
 	db, err := Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 100 {
-		db.prepareLater(fmt.Sprintf("SELECT %d", i))
+	const long = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < $1) SELECT count(*) FROM n"
+	snapshot, err := db.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]Sender{"Send": db, "Snapshot": snapshot} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		if _, err := First(ctx, from, []any{new(int64)}, long, int64(1)<<40); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: a read that never ends: %v", name, err)
+		}
+		cancel()
+		var n int64
+		if found, err := First(t.Context(), from, []any{&n}, long, 3); !found || err != nil || n != 3 {
+			t.Errorf("%s: the next read: %d, %v", name, n, err)
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		rows := 0
+		err := Each(ctx, from, func(Row) error { rows++; cancel(); return nil }, "VALUES (1), (2)")
+		if rows != 1 || !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %d rows of a read that ended after the first; %v", name, rows, err)
+		}
+	}
+	snapshot.Close()
+	if n := len(db.reads.idle); n != 2 {
+		t.Errorf("%d connections are kept, not those of the two reads", n)
 	}
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
-	db.prepareLater("SELECT 100")
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if n := len(db.preparing); n != 0 {
-		t.Errorf("%d statements are being prepared", n)
+	if err := db.Send(t.Context(), &Batch{}); err == nil {
+		t.Error("a read of a closed database")
 	}
 }
 

@@ -190,7 +190,7 @@ func (db *DB) Steps(ctx context.Context) ([]Step, error) {
 
 // doneSteps counts the steps that the database has. An empty database has none.
 func (db *DB) doneSteps(ctx context.Context, steps []schema.Migration) (int, error) {
-	tx, err := db.reader.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	tx, err := db.beginRead(ctx)
 	if err != nil {
 		return 0, err
 	}

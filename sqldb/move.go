@@ -146,7 +146,7 @@ func (m *move) run(ctx context.Context) (err error) {
 	if err := m.prepare(ctx); err != nil {
 		return fmt.Errorf("target: %w", err)
 	}
-	if m.source, err = m.from.Snapshot(ctx); err != nil {
+	if m.source, err = m.from.beginRead(ctx); err != nil {
 		return err
 	}
 	defer func() { _ = m.source.Rollback() }() // it only reads
@@ -358,7 +358,7 @@ ORDER BY a.attnum`
 
 // list reads the tables, and counts the rows of the source.
 func (m *move) list(ctx context.Context) error {
-	var catalog Querier = m.to.reader
+	var catalog querier = m.to.reader
 	if m.from.engine == Postgres {
 		catalog = m.source
 	}
@@ -381,7 +381,7 @@ func (m *move) list(ctx context.Context) error {
 	return nil
 }
 
-func (t *movedTable) readColumns(ctx context.Context, catalog Querier) (err error) {
+func (t *movedTable) readColumns(ctx context.Context, catalog querier) (err error) {
 	rows, err := catalog.QueryContext(ctx, tableColumns, t.name)
 	if err != nil {
 		return err
@@ -429,7 +429,7 @@ func (t *movedTable) keys(engine Engine, suffix string) string {
 }
 
 // read reads the rows after a key, in order. A key of nil reads all rows.
-func (t *movedTable) read(ctx context.Context, engine Engine, q Querier, after []any, row func(values []any) error) (err error) {
+func (t *movedTable) read(ctx context.Context, engine Engine, q querier, after []any, row func(values []any) error) (err error) {
 	statement := "SELECT " + strings.Join(t.names(), ", ") + " FROM " + t.name
 	if after != nil {
 		marks := make([]string, len(after))

@@ -10,9 +10,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// beginPostgres is sent with the first batch of a transaction: sent alone, it
+// The first of these is sent with the first batch of a transaction: sent alone, it
 // would cost every transaction a round trip.
-const beginPostgres = `BEGIN ISOLATION LEVEL READ COMMITTED`
+const (
+	beginPostgres         = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	beginSnapshotPostgres = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`
+)
 
 const commitPostgres = `COMMIT`
 
@@ -20,23 +23,18 @@ const commitPostgres = `COMMIT`
 // connection, which rolls back as well.
 const rollbackTimeout = 5 * time.Second
 
-// pgTx is a write transaction on PostgreSQL.
+// pgTx is a transaction on PostgreSQL.
 type pgTx struct {
 	conn  *pgxpool.Conn // nil after the end of the transaction
-	begun bool
-	last  Batch // sent with the commit
-
-	unsynced bool // its commit does not wait for the disk
+	begin []string      // what begins it; nil after it was sent
+	last  Batch         // sent with the commit
 }
 
-func (db *DB) beginPG(ctx context.Context, unsynced bool) (*pgTx, error) {
+func beginPG(ctx context.Context, pool *pgxpool.Pool, begin ...string) (*pgTx, error) {
 	wait, cancel := boundWait(ctx)
 	defer cancel() // ends the wait for a connection, not its use
-	conn, err := db.writePool.Acquire(wait)
-	if err != nil {
-		return nil, err
-	}
-	return &pgTx{conn: conn, unsynced: unsynced}, nil
+	conn, err := pool.Acquire(wait)
+	return &pgTx{conn: conn, begin: begin}, err
 }
 
 // boundWait is ctx with a deadline of mostWait, if it has none.
@@ -51,7 +49,11 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 	if t.conn == nil {
 		return pgx.ErrTxClosed
 	}
-	sent := t.first()
+	return sendPG(ctx, t.conn.Conn(), t.first(), b)
+}
+
+// sendPG sends the statements of a batch behind those of sent.
+func sendPG(ctx context.Context, conn *pgx.Conn, sent *pgx.Batch, b *Batch) error {
 	for i := range b.items {
 		it := &b.items[i]
 		queued := sent.Queue(it.statement, it.args...)
@@ -72,27 +74,31 @@ func (t *pgTx) send(ctx context.Context, b *Batch) error {
 			return rows.Err()
 		})
 	}
-	return t.conn.SendBatch(ctx, sent).Close()
+	return conn.SendBatch(ctx, sent).Close()
 }
 
-// pgRow is the current row of pgx. It implements Row.
-type pgRow struct {
-	rows    pgx.Rows
-	scanner scanner
-}
+// readTries bounds how often a read is sent that a broken connection did not take.
+const readTries = 3
 
-func (r *pgRow) Scan(dest ...any) error { return r.scanner.scan(r.rows, dest) }
+// readPG reads the newest state.
+func (db *DB) readPG(ctx context.Context, b *Batch) error {
+	wait, cancel := boundWait(ctx)
+	defer cancel()
+	for try := 1; ; try++ {
+		err := db.readPool.AcquireFunc(wait, func(conn *pgxpool.Conn) error { return sendPG(ctx, conn.Conn(), &pgx.Batch{}, b) })
+		if err == nil || try == readTries || !pgconn.SafeToRetry(err) {
+			return err
+		}
+	}
+}
 
 // first is a batch that begins the transaction, if nothing has been sent yet.
 func (t *pgTx) first() *pgx.Batch {
 	sent := &pgx.Batch{}
-	if !t.begun {
-		t.begun = true
-		sent.Queue(beginPostgres)
-		if t.unsynced {
-			sent.Queue("SET LOCAL synchronous_commit = off")
-		}
+	for _, statement := range t.begin {
+		sent.Queue(statement)
 	}
+	t.begin = nil
 	return sent
 }
 
@@ -149,7 +155,7 @@ func (t *pgTx) commit(ctx context.Context) error {
 		return pgx.ErrTxClosed
 	}
 	defer t.end()
-	if !t.begun {
+	if t.begin != nil {
 		return nil
 	}
 	tag, err := t.conn.Exec(ctx, commitPostgres)
@@ -195,7 +201,7 @@ func (t *pgTx) rollback() {
 		return
 	}
 	defer t.end()
-	if t.begun && !t.conn.Conn().IsClosed() {
+	if t.begin == nil && !t.conn.Conn().IsClosed() {
 		ctx, cancel := context.WithTimeout(context.Background(), rollbackTimeout)
 		defer cancel()
 		_, _ = t.conn.Exec(ctx, "ROLLBACK")

@@ -18,20 +18,10 @@ type Row interface {
 	Scan(dest ...any) error
 }
 
-// Rows are rows whose columns are converted by the rules of assign.
-type Rows struct {
-	*sql.Rows
-	scanner scanner
-}
-
-func wrapRows(rows *sql.Rows, err error) (*Rows, error) { return &Rows{Rows: rows}, err }
-
-// Scan implements Row.
-func (r *Rows) Scan(dest ...any) error { return r.scanner.scan(r.Rows, dest) }
-
-// scanner reads rows of pgx and of database/sql, each of which has conversions of its own. It
-// takes the value that the driver made, and converts it by assign.
-type scanner struct {
+// pgRow is the current row of pgx. It implements Row: it takes the values that pgx made, and
+// converts them by assign.
+type pgRow struct {
+	rows  pgx.Rows
 	cells []cell
 	dest  []any // what the row is scanned into
 }
@@ -47,27 +37,26 @@ func (c *cell) Scan(value any) error {
 	return c.err
 }
 
-func (s *scanner) scan(row Row, dest []any) error {
-	if len(s.cells) != len(dest) {
-		s.cells, s.dest = make([]cell, len(dest)), make([]any, len(dest))
+func (r *pgRow) Scan(dest ...any) error {
+	if len(r.cells) != len(dest) {
+		r.cells, r.dest = make([]cell, len(dest)), make([]any, len(dest))
 	}
-	rows, isPGX := row.(pgx.Rows)
 	for i := range dest {
-		s.cells[i].dest, s.dest[i] = dest[i], &s.cells[i]
-		if isPGX && pgxAgrees(rows, i, dest[i]) {
-			s.dest[i] = dest[i]
+		r.cells[i].dest, r.dest[i] = dest[i], &r.cells[i]
+		if pgxAgrees(r.rows, i, dest[i]) {
+			r.dest[i] = dest[i]
 		}
 	}
-	err := row.Scan(s.dest...)
+	err := r.rows.Scan(r.dest...)
 	if err == nil {
 		return nil
 	}
-	for i := range s.cells {
-		if cause := s.cells[i].err; cause != nil {
+	for i := range r.cells {
+		if cause := r.cells[i].err; cause != nil {
 			return columnError(i, cause)
 		}
 	}
-	return err // sql.ErrNoRows, the error of the connection, or of another number of columns
+	return err // the error of the connection, or of another number of columns
 }
 
 // pgxAgrees reports whether pgx converts a column as assign does. It does so faster, without a

@@ -39,16 +39,16 @@ func readWays(db *sqldb.DB) map[string]func(ctx context.Context, statement strin
 			}
 			return err
 		},
-		"Query": func(ctx context.Context, statement string, dest ...any) error {
-			return db.Read(ctx, nil, batch(statement, dest))
+		"Send": func(ctx context.Context, statement string, dest ...any) error {
+			return db.Send(ctx, batch(statement, dest))
 		},
-		"QueryTx": func(ctx context.Context, statement string, dest ...any) error {
+		"Snapshot": func(ctx context.Context, statement string, dest ...any) error {
 			tx, err := db.Snapshot(ctx)
 			if err != nil {
 				return err
 			}
-			defer tx.Rollback()
-			return db.Read(ctx, tx, batch(statement, dest))
+			defer tx.Close()
+			return tx.Send(ctx, batch(statement, dest))
 		},
 	}
 }
@@ -151,7 +151,7 @@ func TestScanKeepsBytes(t *testing.T) {
 			found = append(found, data, text)
 			return err
 		}, statement)
-		if err := errors.Join(db.Transact(t.Context(), func(tx *sqldb.Tx) error { return tx.Send(t.Context(), &b) }), db.Read(t.Context(), nil, &b)); err != nil {
+		if err := errors.Join(db.Transact(t.Context(), func(tx *sqldb.Tx) error { return tx.Send(t.Context(), &b) }), db.Send(t.Context(), &b)); err != nil {
 			t.Fatal(err)
 		}
 		for _, data := range found {

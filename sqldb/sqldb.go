@@ -17,7 +17,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,20 +42,14 @@ type DB struct {
 
 	readPool, writePool *pgxpool.Pool // PostgreSQL only; under reader and writer
 
-	lite  *liteConn   // SQLite only; owned by the holder of the writer's connection
-	rows  *rowReaders // SQLite only
-	flush flusher     // SQLite only
+	lite         *liteConn    // SQLite only; owned by the holder of the writer's connection
+	keyed, reads *liteReaders // SQLite only: for reads by key, and for all others
+	flush        flusher      // SQLite only
 	// noSync: SQLite only; no transaction waits for the disk.
 	noSync bool
 
 	holder   holder   // this process
 	timeouts timeouts // PostgreSQL only
-
-	mu        sync.Mutex
-	stmts     map[string]*sql.Stmt // SQLite only: prepared on reader; guarded by mu
-	closing   bool                 // guarded by mu
-	preparing map[string]func()    // what ends the work of prepareLater; guarded by mu
-	prepares  sync.WaitGroup       // the work of prepareLater
 }
 
 // Open is OpenWithin without time limits: for tests, and for commands whose statements
@@ -112,20 +105,13 @@ func (db *DB) named() string {
 // Engine says which engine this is.
 func (db *DB) Engine() Engine { return db.engine }
 
-// Reader is the pool for reads. Writing through it is an error.
+// Reader is database/sql's pool for reads, for tools and tests: it converts rows by rules of its
+// own, and keeps no statements. Writing through it is an error.
 func (db *DB) Reader() *sql.DB { return db.reader }
 
 // Close closes all connections. Transactions must have ended.
 func (db *DB) Close() error {
-	db.endPrepares()
-	var errs []error
-	db.mu.Lock()
-	for _, stmt := range db.stmts {
-		errs = append(errs, stmt.Close())
-	}
-	clear(db.stmts)
-	db.mu.Unlock()
-	errs = append(errs, db.closeLite(), db.rows.close(), db.flush.close())
+	errs := []error{db.closeLite(), db.keyed.close(), db.reads.close(), db.flush.close()}
 	for _, pool := range []*sql.DB{db.reader, db.writer} {
 		if pool != nil {
 			errs = append(errs, pool.Close())
@@ -144,58 +130,12 @@ func (db *DB) InUse() int {
 	if db.engine == Postgres {
 		return int(db.readPool.Stat().AcquiredConns() + db.writePool.Stat().AcquiredConns())
 	}
-	return db.reader.Stats().InUse + db.writer.Stats().InUse + len(db.rows.turns)
+	return db.reader.Stats().InUse + db.writer.Stats().InUse + len(db.keyed.turns) + len(db.reads.turns)
 }
 
-// Query reads rows. The statement is prepared once and kept: statement must be
-// a constant.
-func (db *DB) Query(ctx context.Context, statement string, args ...any) (*Rows, error) {
-	if db.engine == Postgres {
-		return wrapRows(db.reader.QueryContext(ctx, statement, args...)) // pgx keeps prepared statements
-	}
-	stmt, err := db.prepared(ctx, statement)
-	if err != nil {
-		return nil, err
-	}
-	return wrapRows(stmt.QueryContext(ctx, args...))
-}
-
-// Row reads the one row that a statement finds by key, and reports whether
-// there is one. ctx, or half a minute, bounds the wait for a connection.
-func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any) (bool, error) {
-	if db.engine == SQLite {
-		return db.rows.row(ctx, statement, args, dest)
-	}
-	ctx, cancel := boundWait(ctx)
-	defer cancel()
-	var s scanner
-	err := s.scan(db.reader.QueryRowContext(ctx, statement, args...), dest)
-	if errors.Is(err, sql.ErrNoRows) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// QueryTx is Query inside a transaction of Reader.
-func (db *DB) QueryTx(ctx context.Context, tx *sql.Tx, statement string, args ...any) (*Rows, error) {
-	if db.engine == Postgres {
-		return wrapRows(tx.QueryContext(ctx, statement, args...))
-	}
-	db.mu.Lock()
-	stmt := db.stmts[statement]
-	db.mu.Unlock()
-	if stmt == nil {
-		// Preparing takes a second connection. When as many transactions as there are
-		// connections wait for one here, none ever ends.
-		db.prepareLater(statement)
-		return wrapRows(tx.QueryContext(ctx, statement, args...))
-	}
-	return wrapRows(tx.StmtContext(ctx, stmt).QueryContext(ctx, args...))
-}
-
-// Snapshot begins a read-only transaction in which every statement sees the
-// same state.
-func (db *DB) Snapshot(ctx context.Context) (*sql.Tx, error) {
+// beginRead begins a read-only transaction of database/sql in which every statement sees the same
+// state: for what reads whole tables.
+func (db *DB) beginRead(ctx context.Context) (*sql.Tx, error) {
 	options := &sql.TxOptions{ReadOnly: true}
 	if db.engine == Postgres {
 		options.Isolation = sql.LevelRepeatableRead
@@ -220,61 +160,6 @@ func (db *DB) Write(ctx context.Context, fn func(tx *sql.Tx) error) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
-}
-
-// prepared finds or makes a prepared statement. It prepares outside the lock, so
-// that other statements do not wait for a slow connection.
-func (db *DB) prepared(ctx context.Context, statement string) (*sql.Stmt, error) {
-	db.mu.Lock()
-	stmt := db.stmts[statement]
-	db.mu.Unlock()
-	if stmt != nil {
-		return stmt, nil
-	}
-	stmt, err := db.reader.PrepareContext(ctx, statement)
-	if err != nil {
-		return nil, fmt.Errorf("prepare: %w", err)
-	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if other := db.stmts[statement]; other != nil {
-		return other, stmt.Close()
-	}
-	db.stmts[statement] = stmt
-	return stmt, nil
-}
-
-// prepareLater prepares a statement for the next QueryTx. A failure is left to that call.
-func (db *DB) prepareLater(statement string) {
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if db.preparing[statement] != nil || db.closing {
-		return
-	}
-	if db.preparing == nil {
-		db.preparing = map[string]func(){}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), mostWait)
-	db.preparing[statement] = cancel
-	db.prepares.Go(func() {
-		defer cancel()
-		_, _ = db.prepared(ctx, statement)
-		db.mu.Lock()
-		defer db.mu.Unlock()
-		delete(db.preparing, statement)
-	})
-}
-
-// endPrepares ends the work of prepareLater: it may be opening a connection, which writes
-// files, and nothing may do so once Close has returned.
-func (db *DB) endPrepares() {
-	db.mu.Lock()
-	db.closing = true
-	for _, cancel := range db.preparing {
-		cancel()
-	}
-	db.mu.Unlock()
-	db.prepares.Wait()
 }
 
 // Size is the size of the database in bytes. For SQLite it includes the write-ahead

@@ -283,7 +283,7 @@ func TestRowWaitsForItsContext(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _ = tx.Rollback() }()
+			defer tx.Close()
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
@@ -304,24 +304,13 @@ func TestRowWaitsForItsContext(t *testing.T) {
 	})
 }
 
-func readOne(ctx context.Context, db *sqldb.DB, tx *sql.Tx) error {
-	rows, err := db.QueryTx(ctx, tx, "SELECT 1")
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-	}
-	return rows.Err()
-}
-
-// TestQueryTxNeedsNoSecondConnection: a transaction reads although transactions hold every
+// TestSnapshotNeedsNoSecondConnection: a transaction reads although transactions hold every
 // other connection, also by a statement that was never prepared.
-func TestQueryTxNeedsNoSecondConnection(t *testing.T) {
+func TestSnapshotNeedsNoSecondConnection(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		var txs []*sql.Tx
+		var txs []*sqldb.Snapshot
 		for range readers[db.Engine()] {
 			tx, err := db.Snapshot(ctx)
 			if err != nil {
@@ -331,15 +320,13 @@ func TestQueryTxNeedsNoSecondConnection(t *testing.T) {
 		}
 		for round := range 2 {
 			for _, tx := range txs {
-				if err := readOne(ctx, db, tx); err != nil {
+				if _, err := sqldb.First(ctx, tx, []any{new(int)}, "SELECT 1"); err != nil {
 					t.Fatalf("round %d: %v", round, err)
 				}
 			}
 		}
 		for _, tx := range txs {
-			if err := tx.Rollback(); err != nil {
-				t.Error(err)
-			}
+			tx.Close()
 		}
 	})
 }

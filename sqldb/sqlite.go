@@ -3,7 +3,6 @@ package sqldb
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net/url"
@@ -66,7 +65,7 @@ func openSQLite(ctx context.Context, path string, noSync bool) (*DB, error) {
 	if err := file.Close(); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	db := &DB{engine: SQLite, path: path, stmts: map[string]*sql.Stmt{}, flush: flusher{sync: syncData}}
+	db := &DB{engine: SQLite, path: path, flush: flusher{sync: syncData}}
 	pragmas := writerPragmas
 	if noSync {
 		db.noSync = true
@@ -93,10 +92,7 @@ func (db *DB) connectSQLite(ctx context.Context, pragmas []string) error {
 	if db.reader, err = sql.Open("sqlite", sqliteName(db.path, "ro", "deferred", readerPragmas)); err != nil {
 		return err
 	}
-	db.reader.SetMaxOpenConns(sqliteReaders)
-	db.reader.SetMaxIdleConns(sqliteReaders)
-	name := sqliteName(db.path, "ro", "deferred", readerPragmas)
-	db.rows = newRowReaders(sqliteReaders, func() (driver.Conn, error) { return db.reader.Driver().Open(name) })
+	db.keyed, db.reads = db.newLiteReaders(db.path, readerPragmas), db.newLiteReaders(db.path, readerPragmas)
 	return pingSQLite(ctx, db.reader)
 }
 

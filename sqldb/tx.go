@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 )
 
 // Batch is a list of statements that are sent together: on PostgreSQL in one round
@@ -46,11 +48,17 @@ type Sender interface {
 	Send(ctx context.Context, b *Batch) error
 }
 
+// ErrEnough is for a row function of Each that needs no more rows.
+var ErrEnough = errors.New("no more rows are needed")
+
 // Each sends one statement and calls row for each of its rows, in order.
 func Each(ctx context.Context, s Sender, row func(Row) error, statement string, args ...any) error {
 	var b Batch
 	b.Query(row, statement, args...)
-	return s.Send(ctx, &b)
+	if err := s.Send(ctx, &b); !errors.Is(err, ErrEnough) {
+		return err
+	}
+	return nil
 }
 
 // First sends one statement, reads its row into dest, and reports whether there is one.
@@ -105,7 +113,11 @@ func (db *DB) Begin(ctx context.Context, d ...Durability) (*Tx, error) {
 	var t Tx
 	var err error
 	if db.engine == Postgres {
-		t.postgres, err = db.beginPG(ctx, level == Unsynced)
+		begin := []string{beginPostgres}
+		if level == Unsynced {
+			begin = append(begin, "SET LOCAL synchronous_commit = off")
+		}
+		t.postgres, err = beginPG(ctx, db.writePool, begin...)
 	} else {
 		t.lite, err = db.beginLite(ctx, level != Durable)
 	}
@@ -220,38 +232,87 @@ func (t *Tx) Rollback() {
 // Len is the number of statements.
 func (b *Batch) Len() int { return len(b.items) }
 
-// Send is Read without a transaction. It implements Sender.
-func (db *DB) Send(ctx context.Context, b *Batch) error { return db.Read(ctx, nil, b) }
-
-// Read runs the queries of a batch, one after the other, in a transaction of
-// Snapshot. With a nil tx each sees the newest state of the database.
-func (db *DB) Read(ctx context.Context, tx *sql.Tx, b *Batch) error {
-	for i := range b.items {
-		if err := db.readOne(ctx, tx, &b.items[i]); err != nil {
-			return err
-		}
+// Send runs the queries of a batch. Each sees the newest state of the database. Statements are
+// prepared once and kept: they must be constants.
+func (db *DB) Send(ctx context.Context, b *Batch) error {
+	if db.engine == Postgres {
+		return db.readPG(ctx, b)
 	}
-	return nil
+	return db.reads.Send(ctx, b)
 }
 
-func (db *DB) readOne(ctx context.Context, tx *sql.Tx, it *item) error {
-	var rows *Rows
-	var err error
-	if tx == nil {
-		rows, err = db.Query(ctx, it.statement, it.args...)
-	} else {
-		rows, err = db.QueryTx(ctx, tx, it.statement, it.args...)
+// Row reads the one row that a statement finds by key, and reports whether there is one. ctx, or half
+// a minute, bounds the wait for a connection. On SQLite it does not interrupt the read: reading one
+// row is faster than starting the goroutine that would watch it.
+func (db *DB) Row(ctx context.Context, statement string, args []any, dest ...any) (found bool, err error) {
+	if db.engine == Postgres {
+		ctx, cancel := boundWait(ctx)
+		defer cancel()
+		return First(ctx, db, dest, statement, args...)
 	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }() // the error is in rows.Err
-	for rows.Next() {
-		if err := it.row(rows); err != nil {
-			return err
+	b := Batch{items: []item{{statement: statement, args: args, row: func(row Row) error {
+		found = true
+		return row.Scan(dest...)
+	}}}}
+	return found, db.keyed.send(ctx, context.Background(), &b)
+}
+
+// Snapshot is a read-only transaction in which every statement sees the same state. Its batches
+// come one after the other, and it is safe for concurrent use. It must be closed.
+type Snapshot struct {
+	mu       sync.Mutex
+	readers  *liteReaders // either these
+	lite     *liteConn    // and their connection; nil after Close
+	postgres *pgTx        // or this
+}
+
+// Snapshot begins a Snapshot.
+func (db *DB) Snapshot(ctx context.Context) (s *Snapshot, err error) {
+	s = &Snapshot{readers: db.reads}
+	if db.engine == Postgres {
+		if s.postgres, err = beginPG(ctx, db.readPool, beginSnapshotPostgres); err != nil {
+			return nil, err
 		}
+		return s, nil
 	}
-	return rows.Err()
+	if s.lite, err = db.reads.take(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.exec("BEGIN"); err != nil {
+		s.readers.give(s.lite)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Snapshot) exec(statement string) error {
+	return s.lite.run(context.Background(), &item{statement: statement})
+}
+
+// Send runs the queries of a batch.
+func (s *Snapshot) Send(ctx context.Context, b *Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.postgres != nil:
+		return s.postgres.send(ctx, b)
+	case s.lite == nil:
+		return sql.ErrTxDone
+	}
+	return s.lite.send(ctx, b)
+}
+
+// Close ends the snapshot. A second call does nothing.
+func (s *Snapshot) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.postgres != nil {
+		s.postgres.rollback()
+	} else if s.lite != nil {
+		_ = s.exec("ROLLBACK") // it fails only if SQLite has rolled back by itself
+		s.readers.give(s.lite)
+		s.lite = nil
+	}
 }
 
 const (

@@ -225,26 +225,22 @@ const (
 // or logBytes; upTo is the revision that it reached. r selects the changes of one
 // watch; nil: all.
 func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64) (events []*Event, upTo int64, err error) {
-	var rows *sqldb.Rows
-	if r == nil {
-		rows, err = s.db.Query(ctx, readLog, from, to, logEvents)
-	} else {
-		rows, err = s.db.Query(ctx, readLogOf, from, to, logEvents, r.Kind, r.Namespace, r.Name)
+	statement, args := readLog, []any{from, to, logEvents}
+	if r != nil {
+		statement, args = readLogOf, append(args, r.Kind, r.Namespace, r.Name)
 	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read log: %w", err)
-	}
-	defer func() { _ = rows.Close() }()
 	size := 0
-	for size < logBytes && rows.Next() {
-		e, err := scanEvent(rows, s.opts.Keys)
-		if err != nil {
-			return nil, 0, fmt.Errorf("read log: %w", err)
+	err = sqldb.Each(ctx, s.db, func(row sqldb.Row) error {
+		if size >= logBytes {
+			return sqldb.ErrEnough
 		}
-		events = append(events, e)
-		size += e.Size()
-	}
-	if err := rows.Err(); err != nil {
+		e, err := scanEvent(row, s.opts.Keys)
+		if err == nil {
+			events, size = append(events, e), size+e.Size()
+		}
+		return err
+	}, statement, args...)
+	if err != nil {
 		return nil, 0, fmt.Errorf("read log: %w", err)
 	}
 	if len(events) == logEvents || size >= logBytes {

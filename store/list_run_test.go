@@ -45,7 +45,7 @@ func TestListHoldsNoConnection(t *testing.T) {
 			if err != nil {
 				t.Fatalf("a listing holds a connection: %v", err)
 			}
-			defer func() { _ = tx.Rollback() }()
+			defer tx.Close()
 		}
 	})
 }

@@ -2,9 +2,7 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,7 +32,7 @@ type Reader struct {
 // concurrent use: reads come one after the other.
 type Snapshot struct {
 	Reader
-	tx *sql.Tx
+	tx *sqldb.Snapshot
 }
 
 // Snapshot begins to read one state.
@@ -43,22 +41,15 @@ func (s *Store) Snapshot(ctx context.Context) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("begin to read: %w", err)
 	}
-	var mu sync.Mutex // PostgreSQL's connection carries one query at a time
-	send := func(ctx context.Context, b *sqldb.Batch) error {
-		mu.Lock()
-		defer mu.Unlock()
-		return s.db.Read(ctx, tx, b)
-	}
-	return &Snapshot{Reader: Reader{send: send, engine: s.db.Engine(), keys: s.opts.Keys}, tx: tx}, nil
+	return &Snapshot{Reader: Reader{send: tx.Send, engine: s.db.Engine(), keys: s.opts.Keys}, tx: tx}, nil
 }
 
-// Close ends the snapshot. It ignores the error: nothing was written.
-func (s *Snapshot) Close() { _ = s.tx.Rollback() }
+// Close ends the snapshot.
+func (s *Snapshot) Close() { s.tx.Close() }
 
 // Reader is a Reader whose reads see the newest state each.
 func (s *Store) Reader() *Reader {
-	send := func(ctx context.Context, b *sqldb.Batch) error { return s.db.Read(ctx, nil, b) }
-	return &Reader{send: send, row: s.db.Row, engine: s.db.Engine(), keys: s.opts.Keys}
+	return &Reader{send: s.db.Send, row: s.db.Row, engine: s.db.Engine(), keys: s.opts.Keys}
 }
 
 // Engine says which statements Send takes.

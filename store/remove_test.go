@@ -77,7 +77,7 @@ func removeThrough(t *testing.T, db *sqldb.DB, few int) string {
 // dumpQuery is the lines that a query of one column yields.
 func dumpQuery(t *testing.T, db *sqldb.DB, query string) (text string) {
 	t.Helper()
-	rows, err := db.Query(context.Background(), query)
+	rows, err := db.Reader().QueryContext(context.Background(), query)
 	if err != nil {
 		t.Fatal(err)
 	}

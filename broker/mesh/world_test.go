@@ -263,7 +263,7 @@ func (w *world) check() {
 
 func (w *world) names(statement string) (out []string) {
 	w.Helper()
-	rows, err := w.db.Query(w.Context(), statement)
+	rows, err := w.db.Reader().QueryContext(w.Context(), statement)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -85,23 +85,22 @@ func (a *Archive) load(ctx context.Context, name string) (s *request, err error)
 
 // restores calls visit with the Restores that a statement selects.
 func (a *Archive) restores(ctx context.Context, visit func(*request), statement string, args ...any) error {
-	rows, err := a.db.Query(ctx, statement, args...)
+	err := sqldb.Each(ctx, a.db, func(row sqldb.Row) error {
+		s := &request{}
+		var state []byte
+		if err := row.Scan(&s.name, &s.createdAt, &state); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(state, s); err != nil {
+			return fmt.Errorf("restore %s: %w", s.name, err)
+		}
+		visit(s)
+		return nil
+	}, statement, args...)
 	if err != nil {
 		return fmt.Errorf("read restores: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
-		s := &request{}
-		var state []byte
-		if err := rows.Scan(&s.name, &s.createdAt, &state); err != nil {
-			return fmt.Errorf("read restores: %w", err)
-		}
-		if err := json.Unmarshal(state, s); err != nil {
-			return fmt.Errorf("read restore %s: %w", s.name, err)
-		}
-		visit(s)
-	}
-	return rows.Err()
+	return nil
 }
 
 const (

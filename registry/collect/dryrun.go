@@ -3,8 +3,6 @@ package collect
 import (
 	"cmp"
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -86,7 +84,7 @@ func (c *Collector) DryRun(ctx context.Context) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("dry run: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing was written
+	defer tx.Close()
 	plan, err := newPlanner(ctx, c, tx).run()
 	if err != nil {
 		return Plan{}, fmt.Errorf("dry run: %w", err)
@@ -103,7 +101,7 @@ type taggedName struct {
 type planner struct {
 	c    *Collector
 	ctx  context.Context
-	tx   *sql.Tx
+	tx   *sqldb.Snapshot
 	plan Plan
 
 	gone       map[int64]bool      // planned manifests
@@ -111,7 +109,7 @@ type planner struct {
 	candidates map[int64]bool      // blobs that may have become unused
 }
 
-func newPlanner(ctx context.Context, c *Collector, tx *sql.Tx) *planner {
+func newPlanner(ctx context.Context, c *Collector, tx *sqldb.Snapshot) *planner {
 	return &planner{
 		c: c, ctx: ctx, tx: tx, gone: map[int64]bool{}, goneTags: map[taggedName]bool{}, candidates: map[int64]bool{},
 		plan: Plan{Manifests: []PlannedManifest{}, Tags: []PlannedTag{}, Blobs: []PlannedBlob{}},
@@ -147,7 +145,7 @@ func (p *planner) planManifests(more []int64) error {
 	if err != nil {
 		return err
 	}
-	queued, err := sqldb.Column[int64](p.ctx, p, planQueuedManifests)
+	queued, err := sqldb.Column[int64](p.ctx, p.tx, planQueuedManifests)
 	todo = slices.Concat(todo, queued, more)
 	for err == nil && len(todo) > 0 {
 		m := plannedManifest{id: todo[0]}
@@ -166,7 +164,7 @@ func (p *planner) planManifests(more []int64) error {
 // planRemoved makes the decision of repositoryReviewer. It returns the manifests
 // to check next.
 func (p *planner) planRemoved() (next []int64, err error) {
-	removed, err := sqldb.Column[int64](p.ctx, p, planRemoved)
+	removed, err := sqldb.Column[int64](p.ctx, p.tx, planRemoved)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +173,7 @@ func (p *planner) planRemoved() (next []int64, err error) {
 		if err := p.read(&m); err != nil {
 			return nil, err
 		}
-		tags, err := sqldb.Column[string](p.ctx, p, planTags, id)
+		tags, err := sqldb.Column[string](p.ctx, p.tx, planTags, id)
 		if err != nil {
 			return nil, err
 		}
@@ -193,8 +191,8 @@ func (p *planner) planRemoved() (next []int64, err error) {
 
 // read reads what the decision needs to know of a manifest.
 func (p *planner) read(m *plannedManifest) error {
-	row := p.tx.QueryRowContext(p.ctx, planManifest, m.id)
-	return row.Scan(&m.path, &m.repository, &m.digest, &m.subject, &m.config, &m.onHold)
+	_, err := sqldb.First(p.ctx, p.tx, []any{&m.path, &m.repository, &m.digest, &m.subject, &m.config, &m.onHold}, planManifest, m.id)
+	return err
 }
 
 // keeps makes the decision of manifestReviewer.
@@ -205,7 +203,7 @@ func (p *planner) keeps(m *plannedManifest) (bool, error) {
 	if err := p.read(m); err != nil || m.onHold {
 		return m.onHold, err
 	}
-	tags, err := sqldb.Column[string](p.ctx, p, planTags, m.id)
+	tags, err := sqldb.Column[string](p.ctx, p.tx, planTags, m.id)
 	if err != nil {
 		return false, err
 	}
@@ -214,10 +212,10 @@ func (p *planner) keeps(m *plannedManifest) (bool, error) {
 			return true, nil
 		}
 	}
-	keepers, err := sqldb.Column[int64](p.ctx, p, planParents, m.id)
+	keepers, err := sqldb.Column[int64](p.ctx, p.tx, planParents, m.id)
 	if err == nil && m.subject != "" {
 		var subjects []int64
-		subjects, err = sqldb.Column[int64](p.ctx, p, planSubject, m.repository, m.subject)
+		subjects, err = sqldb.Column[int64](p.ctx, p.tx, planSubject, m.repository, m.subject)
 		keepers = append(keepers, subjects...)
 	}
 	for _, keeper := range keepers {
@@ -235,17 +233,17 @@ func (p *planner) remove(m *plannedManifest) (next []int64, err error) {
 	if m.config != 0 {
 		p.candidates[m.config] = true
 	}
-	layers, err := sqldb.Column[int64](p.ctx, p, planLayers, m.id)
+	layers, err := sqldb.Column[int64](p.ctx, p.tx, planLayers, m.id)
 	if err != nil {
 		return nil, err
 	}
 	for _, blob := range layers {
 		p.candidates[blob] = true
 	}
-	if next, err = sqldb.Column[int64](p.ctx, p, planChildren, m.id); err != nil {
+	if next, err = sqldb.Column[int64](p.ctx, p.tx, planChildren, m.id); err != nil {
 		return nil, err
 	}
-	referrers, err := sqldb.Column[int64](p.ctx, p, planReferrers, m.repository, m.digest)
+	referrers, err := sqldb.Column[int64](p.ctx, p.tx, planReferrers, m.repository, m.digest)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +257,7 @@ func (p *planner) removeSignatures(m *plannedManifest) (next []int64, err error)
 	}
 	for _, suffix := range statement.SignatureSuffixes() {
 		name := strings.ReplaceAll(m.digest, ":", "-") + suffix
-		signed, err := sqldb.Column[int64](p.ctx, p, planSigned, m.repository, name)
+		signed, err := sqldb.Column[int64](p.ctx, p.tx, planSigned, m.repository, name)
 		if err != nil {
 			return nil, err
 		}
@@ -286,7 +284,7 @@ func (p *planner) planBlobs() error {
 	if p.c.options.KeepBlobs {
 		return nil
 	}
-	queued, err := sqldb.Column[int64](p.ctx, p, planQueuedBlobs)
+	queued, err := sqldb.Column[int64](p.ctx, p.tx, planQueuedBlobs)
 	if err != nil {
 		return err
 	}
@@ -300,7 +298,7 @@ func (p *planner) planBlobs() error {
 		}
 		var b PlannedBlob
 		var onHold bool
-		if err := p.tx.QueryRowContext(p.ctx, planBlob, id).Scan(&b.Digest, &b.Size, &onHold); err != nil {
+		if _, err := sqldb.First(p.ctx, p.tx, []any{&b.Digest, &b.Size, &onHold}, planBlob, id); err != nil {
 			return err
 		}
 		if !used && !onHold {
@@ -312,34 +310,29 @@ func (p *planner) planBlobs() error {
 }
 
 // used stops at the first user that stays: a blob can have very many users.
-func (p *planner) used(blob int64) (bool, error) {
-	rows, err := p.tx.QueryContext(p.ctx, planUsers, blob)
-	if err != nil {
-		return false, err
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+func (p *planner) used(blob int64) (used bool, err error) {
+	err = sqldb.Each(p.ctx, p.tx, func(row sqldb.Row) error {
 		var id int64
-		if err := rows.Scan(&id); err != nil || !p.gone[id] {
-			return true, err
+		if err := row.Scan(&id); err != nil || p.gone[id] {
+			return err
 		}
-	}
-	return false, rows.Err()
+		used = true
+		return sqldb.ErrEnough
+	}, planUsers, blob)
+	return used, err
 }
 
 // planBytes adds the bytes that belong to no blob.
 func (p *planner) planBytes() error {
 	now := p.c.options.Now()
 	var uploads, queued int64
-	row := p.tx.QueryRowContext(p.ctx, planUploads, now.Add(-p.c.options.UploadExpiry).UnixMilli(), now.UnixMilli())
-	if err := row.Scan(&p.plan.Uploads, &uploads); err != nil {
-		return err
-	}
-	if err := p.tx.QueryRowContext(p.ctx, unlinkBytes).Scan(&queued); err != nil {
-		return err
+	idle := now.Add(-p.c.options.UploadExpiry).UnixMilli()
+	_, err := sqldb.First(p.ctx, p.tx, []any{&p.plan.Uploads, &uploads}, planUploads, idle, now.UnixMilli())
+	if err == nil {
+		_, err = sqldb.First(p.ctx, p.tx, []any{&queued}, unlinkBytes)
 	}
 	p.plan.Bytes += uploads + queued
-	return nil
+	return err
 }
 
 func (p *planner) sort() {
@@ -352,9 +345,6 @@ func (p *planner) sort() {
 	slices.SortFunc(p.plan.Blobs, func(a, b PlannedBlob) int { return cmp.Compare(a.Digest, b.Digest) })
 }
 
-// Send reads in the snapshot. It implements sqldb.Sender.
-func (p *planner) Send(ctx context.Context, b *sqldb.Batch) error { return p.c.db.Read(ctx, p.tx, b) }
-
 const planTag = `
 SELECT r.id, t.manifest_id FROM repositories r JOIN tags t ON t.repository_id = r.id WHERE r.path = $1 AND t.name = $2`
 
@@ -366,10 +356,10 @@ func (c *Collector) DryRunTag(ctx context.Context, repository, tag string) (Plan
 	if err != nil {
 		return Plan{}, fmt.Errorf("dry run of a tag: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing was written
+	defer tx.Close()
 	var id, manifest int64
-	err = tx.QueryRowContext(ctx, planTag, repository, tag).Scan(&id, &manifest)
-	if errors.Is(err, sql.ErrNoRows) {
+	found, err := sqldb.First(ctx, tx, []any{&id, &manifest}, planTag, repository, tag)
+	if err == nil && !found {
 		return Plan{}, &registry.Error{Code: registry.ManifestUnknown, Message: fmt.Sprintf("repository %s has no tag %s", repository, tag)}
 	}
 	if err != nil {

@@ -198,7 +198,7 @@ func WithoutTriggers(t testing.TB, db *sqldb.DB, fill func(b *sqldb.Batch)) {
 // triggers returns the statements that drop SQLite's triggers, and those that create them again.
 func triggers(t testing.TB, db *sqldb.DB) (drop, create []string) {
 	t.Helper()
-	rows, err := db.Query(t.Context(), listTriggers)
+	rows, err := db.Reader().QueryContext(t.Context(), listTriggers)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -342,7 +342,7 @@ func (w *world) restore(namespace, name string) v1.RestoreResult {
 // purge empties the archive.
 func (w *world) purge() {
 	w.Helper()
-	rows, err := w.DB.Query(w.Context(), `SELECT id FROM archive`)
+	rows, err := w.DB.Reader().QueryContext(w.Context(), `SELECT id FROM archive`)
 	if err != nil {
 		w.Fatal(err)
 	}
