@@ -58,6 +58,19 @@ func createThrough(t *testing.T, db *sqldb.DB, size int) string {
 			removed := create(t, s.Store, newRequest("", fmt.Sprint("removed-", i), func(m *metav1.ObjectMeta) { m.UID = types.UID(fmt.Sprint("removed-", i)) }))
 			remove(t, s.Store, removed.Key)
 			r.Restores.Row = s.Revision()
+			switch i {
+			case 9: // it had a reference, and has it again
+				r.Restores.Had = true
+				err := s.Transact(t.Context(), func(tx *Tx) error {
+					tx.Defer(insertDropped, "gone", string(r.Meta.UID), "{}", "[]")
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			case 11:
+				r.Restores.Dropped, r.Restores.LookedAt = []DroppedReference{{Owner: "gone", Reference: "{}", Known: "[]"}}, s.Revision()
+			}
 		}
 		requests = append(requests, r)
 	}
@@ -67,7 +80,7 @@ func createThrough(t *testing.T, db *sqldb.DB, size int) string {
 		ops := make([]*operation, len(batch))
 		for i := range batch {
 			ops[i] = batch[i].operation()
-			ops[i].ctx, ops[i].done = t.Context(), make(chan struct{})
+			ops[i].ctx, ops[i].done = WithAuthor(t.Context(), Author{User: fmt.Sprint("user-", (from+i)%3)}), make(chan struct{})
 		}
 		err := s.writer.do(t.Context(), func() error {
 			s.writer.runBatch(context.Background(), append([]*operation(nil), ops...))
@@ -82,18 +95,7 @@ func createThrough(t *testing.T, db *sqldb.DB, size int) string {
 			}
 		}
 	}
-	text := errs + dumpQuery(t, db, `SELECT id || ' ' || uid || ' ' || kind || ' ' || name || ' ' || revision || ' ' || finalizing || ' ' || coalesce(deletion_time, 0) FROM objects ORDER BY id`)
-	text += dumpQuery(t, db, `SELECT revision || ' ' || object || ' ' || uid || ' ' || kind || ' ' || name || ' ' || type || ' ' || coalesce(previous, 0) || ' ' || coalesce(octet_length(body), 0) FROM changes ORDER BY revision`)
-	text += dumpQuery(t, db, `SELECT dependent || ' ' || owner_uid || ' ' || blocking || ' ' || controller || ' ' || owner_group || ' ' || owner_kind || ' ' || owner_name FROM owners ORDER BY dependent, owner_uid`)
-	text += dumpQuery(t, db, `SELECT uid || ' ' || coalesce(restored_as, '') FROM archive ORDER BY id`)
-	text += dumpQuery(t, db, `SELECT object || ' ' || expires_at FROM object_expiries ORDER BY object`)
-	text += dumpQuery(t, db, `SELECT uid || ' ' || event FROM gc_object_reviews ORDER BY uid`)
-	for _, r := range requests {
-		if o, err := s.Get(t.Context(), r.Key); err == nil {
-			text += string(o.Body) + "\n"
-		}
-	}
-	return text
+	return errs + dumpTables(t, db)
 }
 
 // TestCreateSetTexts: a text that JSON cannot hold is stored as one by one.

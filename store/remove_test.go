@@ -1,8 +1,10 @@
 package store
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,30 +69,43 @@ func removeThrough(t *testing.T, db *sqldb.DB, few int) string {
 	if s.Revision() != from+int64(len(all)) {
 		t.Errorf("revision %d after %d removals from %d", s.Revision(), len(all), from)
 	}
-	text := dumpQuery(t, db, `SELECT 'archived ' || archived FROM revision`)
-	text += dumpQuery(t, db, `SELECT 'left ' || count(*) FROM objects`)
-	text += dumpQuery(t, db, `SELECT revision || ' ' || object || ' ' || uid || ' ' || kind || ' ' || name || ' ' || previous FROM changes WHERE type = 3 ORDER BY revision`)
-	return text + dumpQuery(t, db, `SELECT id || ' ' || uid || ' ' || kind || ' ' || namespace || ' ' || name || ' ' || coalesce(body_revision, 0) || ' ' ||
-		removed_at || ' ' || actor || ' ' || cascade || ' ' || size FROM archive ORDER BY id`)
+	return dumpTables(t, db)
 }
 
-// dumpQuery is the lines that a query of one column yields.
-func dumpQuery(t *testing.T, db *sqldb.DB, query string) (text string) {
+// dumpTables is every column of every row that writes of objects leave, in the order of the lines. A review is due by the
+// clock of the database, and its other columns are those of its queue.
+func dumpTables(t *testing.T, db *sqldb.DB) string {
 	t.Helper()
-	rows, err := db.Reader().QueryContext(context.Background(), query)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
+	var lines []string
+	for _, table := range []string{"revision", "objects", "changes", "owners", "archive", "archive_cascades", "dropped_references", "object_expiries", "gc_object_reviews"} {
+		columns := "*"
+		if table == "gc_object_reviews" {
+			columns = "uid, event"
+		}
+		rows, err := db.Reader().QueryContext(t.Context(), "SELECT "+columns+" FROM "+table)
+		if err != nil {
 			t.Fatal(err)
 		}
-		text += line + "\n"
+		names, err := rows.Columns()
+		for err == nil && rows.Next() {
+			values, to := make([]any, len(names)), make([]any, len(names))
+			for i := range values {
+				to[i] = &values[i]
+			}
+			err = rows.Scan(to...)
+			line := table
+			for i, v := range values {
+				if bytes, ok := v.([]byte); ok {
+					v = string(bytes)
+				}
+				line += fmt.Sprintf(" %s=%v", names[i], v)
+			}
+			lines = append(lines, line)
+		}
+		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := rows.Err(); err != nil {
-		t.Fatal(err)
-	}
-	return text
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
 }

@@ -88,16 +88,5 @@ func rewriteThrough(t *testing.T, db *sqldb.DB, few int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := dumpQuery(t, db, `SELECT id || ' ' || uid || ' ' || revision || ' ' || coalesce(deletion_time, 0) || ' ' || coalesce(grace_seconds, 0) || ' ' ||
-		finalizing || ' ' || coalesce(deletion_actor, '') || ' ' || coalesce(deletion_cascade, '') FROM objects ORDER BY id`)
-	text += dumpQuery(t, db, `SELECT dependent || ' ' || owner_uid || ' ' || CAST(blocking AS text) || ' ' || CAST(controller AS text) FROM owners ORDER BY dependent, owner_uid`)
-	text += dumpQuery(t, db, `SELECT uid FROM gc_object_reviews ORDER BY uid`)
-	rows, _, err := s.readChanges(t.Context(), nil, 0, s.Revision())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range rows {
-		text += fmt.Sprintln(e.Object.Revision, e.Type, e.Object.Key, e.Object.UID, string(e.Object.Body), string(e.Previous))
-	}
-	return text
+	return dumpTables(t, db)
 }
