@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -156,13 +157,64 @@ func TestValidObjects(t *testing.T) {
 			if v.Kind.Ephemeral {
 				return
 			}
-			obj.(metav1.Object).SetResourceVersion("1") // as stored
+			body, err := v.Encode(obj)
+			if err == nil {
+				obj, err = v.Decode(body, "1")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			same := obj.DeepCopyObject()
 			if _, errs := v.Strategy.Update(background, same, obj); len(errs) > 0 {
 				t.Errorf("update without a change: %v", errs.ToAggregate())
 			}
+			for what, pair := range map[string][2]runtime.Object{
+				"bodies without defaults": {bare(t, obj), bare(t, obj)}, "a stored body without defaults": {obj.DeepCopyObject(), bare(t, obj)},
+			} {
+				if _, errs := v.Strategy.Update(background, pair[0], pair[1]); len(errs) > 0 {
+					t.Errorf("update of %s: %v", what, errs.ToAggregate())
+				}
+				equal(t, "the update of "+what, pair[0], same)
+			}
 		})
 	}
+}
+
+// bare is an object without every field that defaulting sets as it is: a server before the default existed stored it so.
+func bare(t *testing.T, obj runtime.Object) runtime.Object {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	typed := func() runtime.Object {
+		out := lookup(t, obj.GetObjectKind().GroupVersionKind()).New()
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(runtime.DeepCopyJSON(content), out); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	var strip func(value any)
+	strip = func(value any) {
+		switch v := value.(type) {
+		case []any:
+			for _, item := range v {
+				strip(item)
+			}
+		case map[string]any:
+			for name, field := range v {
+				delete(v, name)
+				without := typed()
+				Scheme().Default(without)
+				if !equality.Semantic.DeepEqual(without, obj) {
+					v[name] = field
+					strip(field)
+				}
+			}
+		}
+	}
+	strip(content)
+	return typed()
 }
 
 func TestInvalidUpdates(t *testing.T) {
