@@ -197,6 +197,18 @@ func TestServiceAccountToken(t *testing.T) {
 		if found, ok := control.Current(&user.DefaultInfo{Name: u.GetName(), UID: "another"}); ok {
 			t.Errorf("an account of that name before is %v", found)
 		}
+		if _, err := st.Delete(t.Context(), store.DeleteRequest{Key: web.Key}); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(20 * time.Second); ok; _, ok = control.Authenticate(bearer(here)) {
+			if time.Now().After(deadline) { // what was verified is good for a second
+				t.Fatal("the token of a removed account is good")
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 	})
 }
 

@@ -25,6 +25,7 @@ func TestParsePositionRefusesForgedTokens(t *testing.T) {
 		"negative":        encode(`{"v":"exeunt/v1","rv":-1,"name":"a"}`),
 		"no name":         encode(`{"v":"exeunt/v1","rv":1}`),
 		"huge":            encode(`{"v":"exeunt/v1","rv":1,"name":"` + string(make([]byte, 4000)) + `"}`),
+		"NUL":             encode(`{"v":"exeunt/v1","rv":1,"ns":"a\u0000","name":"a"}`),
 		"overflow":        encode(`{"v":"exeunt/v1","rv":99999999999999999999,"name":"a"}`),
 	} {
 		t.Run(name, func(t *testing.T) {

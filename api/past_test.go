@@ -65,6 +65,9 @@ func TestAtVersion(t *testing.T) {
 		if page.get("items.0.metadata.name") != "a" || next.get("items.0.metadata.name") != "b" {
 			t.Errorf("pages %s and %s", page.body, next.body)
 		}
+		if left := page.get("metadata.remainingItemCount"); left != "" { // only today's objects can be counted
+			t.Errorf("%s are left behind a page of the past", left)
+		}
 		if got := w.send("GET", "/at/3"+configMaps+"?continue="+page.get("metadata.continue"), ""); got.code != http.StatusBadRequest {
 			t.Errorf("a token of another version: %d %s", got.code, got.body)
 		}
@@ -75,6 +78,8 @@ func TestAtVersion(t *testing.T) {
 func TestAtRefused(t *testing.T) {
 	w := newWorld(t, store.Options{History: store.HistoryOptions{For: time.Hour}})
 	w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"name":"a"}}`)
+	w.api.Now = func() time.Time { return time.Date(2500, 1, 1, 0, 0, 0, 900_000_000, time.UTC) }
+	w.want(http.StatusOK, "GET", "/at/2499-12-31T23:59:59Z"+configMaps, "")
 	for _, c := range []struct {
 		method, path string
 		code         int
@@ -87,6 +92,7 @@ func TestAtRefused(t *testing.T) {
 		{"GET", "/at/-1" + configMaps, 400, "versions begin at 1"},
 		{"GET", "/at/99999999" + configMaps, 504, "Too large resource version"},
 		{"GET", "/at/2999-01-01T00:00:00Z" + configMaps, 400, "not in the past"},
+		{"GET", "/at/2500-01-01T00:00:00Z" + configMaps, 400, "not in the past"}, // this second: more may happen in it
 		{"GET", "/at/1999-01-01T00:00:00Z" + configMaps, 410, "does not reach back"},
 		{"GET", "/at/2" + configMaps + "?resourceVersion=7", 400, "leave out resourceVersion"},
 		{"GET", "/at/2/metrics", 404, ""},
@@ -117,6 +123,8 @@ func TestAtNeedsRights(t *testing.T) {
 	}
 	for name, rules := range map[string][]rbacv1.PolicyRule{
 		"reader":    {rule("get list", "configmaps", "secrets")},
+		"statuses":  {rule("get", "pods/status"), rule("history", "pods")},
+		"both":      {rule("get history", "pods/status")},
 		"historian": {rule("history", "configmaps", "secrets"), rule("get list", "configmaps")},
 	} {
 		o.ClusterRoles[name] = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
@@ -139,6 +147,8 @@ func TestAtNeedsRights(t *testing.T) {
 		{"historian", "/api/v1/namespaces/shop/secrets", 403},
 		{"historian", "/api/v1/namespaces/shop/secrets/s", 403},
 		{"nobody", configMaps, 403},
+		{"statuses", "/api/v1/namespaces/shop/pods/p/status", 403},
+		{"both", "/api/v1/namespaces/shop/pods/p/status", 404},
 	} {
 		if got := w.as(c.user, nil, "GET", "/at/"+version+c.path, ""); got.code != c.code {
 			t.Errorf("%s: GET %s: %d %s, want %d", c.user, c.path, got.code, got.body, c.code)

@@ -35,6 +35,7 @@ type past struct {
 	at      []time.Time
 	opts    Options
 	stop    func()
+	frozen  bool // the clock stands still
 }
 
 func newPast(t *testing.T, db *sqldb.DB, seed uint64) *past {
@@ -107,7 +108,42 @@ func (p *past) step() {
 		p.t.Fatal(err)
 	}
 	p.wrote(author)
-	p.clock.move(time.Duration(p.rng.IntN(1500)) * time.Millisecond)
+	if !p.frozen { // some changes have one time, others are the first or the last of a second
+		p.clock.move(time.Duration(p.rng.IntN(4)) * 500 * time.Millisecond)
+	}
+}
+
+// checkLists compares lists at a revision with the model. It reports whether a state was refused.
+func (p *past) checkLists(revision int64, kind string) (refused bool) {
+	p.t.Helper()
+	for _, namespace := range []string{"", "ns-0", "ns-1"} {
+		var lines []string
+		for key, l := range p.states[revision] {
+			if key.Kind == kind && (namespace == "" || key.Namespace == namespace) {
+				lines = append(lines, l)
+			}
+		}
+		slices.Sort(lines)
+		got, err := p.listAt(ListRequest{Kind: kind, Namespace: namespace, Revision: revision, Past: true})
+		if object.Is(err, object.Expired) {
+			refused = true
+			continue
+		}
+		slices.Sort(got)
+		if err != nil || !cmp.Equal(lines, got) {
+			p.t.Fatalf("%s in %q at %d: %v\n%s", kind, namespace, revision, err, cmp.Diff(lines, got))
+		}
+	}
+	return refused
+}
+
+// checkAll: every state is as it was, or is refused. It looks at some of them.
+func (p *past) checkAll() {
+	p.t.Helper()
+	for revision := int64(2); revision < int64(len(p.states)); revision += 1 + p.rng.Int64N(6) {
+		p.checkLists(revision, things)
+		p.checkLists(revision, "others.example.com")
+	}
 }
 
 // check compares what the store says of the past with the model, at a revision and at its time.
@@ -115,19 +151,8 @@ func (p *past) check(revision int64) {
 	p.t.Helper()
 	want := p.states[revision]
 	for _, kind := range []string{things, "others.example.com"} {
-		for _, namespace := range []string{"", "ns-0", "ns-1"} {
-			var lines []string
-			for key, l := range want {
-				if key.Kind == kind && (namespace == "" || key.Namespace == namespace) {
-					lines = append(lines, l)
-				}
-			}
-			slices.Sort(lines)
-			got, err := p.listAt(ListRequest{Kind: kind, Namespace: namespace, Revision: revision, Past: true})
-			slices.Sort(got)
-			if err != nil || !cmp.Equal(lines, got) {
-				p.t.Fatalf("%s in %q at %d: %v\n%s", kind, namespace, revision, err, cmp.Diff(lines, got))
-			}
+		if p.checkLists(revision, kind) {
+			p.t.Fatalf("%s at %d are refused", kind, revision)
 		}
 	}
 	for _, namespace := range []string{"ns-0", "ns-1"} {
@@ -253,11 +278,12 @@ func TestHistoryLeaves(t *testing.T) {
 		createNamespace(t, p.s, "ns-0", func(m *metav1.ObjectMeta) { m.Annotations = map[string]string{lifecycle.HistoryFor: "1h"} })
 		createNamespace(t, p.s, "ns-1")
 		p.wrote(Author{})
-		for range 100 {
+		for range 200 {
 			p.step()
 		}
 		middle := p.s.Revision()
 		p.clock.move(50 * time.Minute)
+		p.frozen = true // what leaves by size is the oldest by its revisions too
 		for range 100 {
 			p.step()
 		}
@@ -265,6 +291,7 @@ func TestHistoryLeaves(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.check(middle)
+		p.checkAll()
 		p.checkBytes()
 		p.clock.move(50 * time.Minute)
 		if err := p.s.past.Expire(t.Context()); err != nil {
@@ -280,7 +307,14 @@ func TestHistoryLeaves(t *testing.T) {
 			t.Errorf("%d versions left by age, %d by size", old, large)
 		}
 		p.check(p.s.Revision() - 1)
+		p.checkAll()
 
+		for ; p.s.past.Bytes() > 1000; p.checkAll() {
+			p.s.past.MaxBytes = p.s.past.Bytes() * 3 / 4
+			if err := p.s.past.Expire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p.s.past.MaxBytes = 1
 		if err := p.s.past.Expire(t.Context()); err != nil {
 			t.Fatal(err)
@@ -289,9 +323,59 @@ func TestHistoryLeaves(t *testing.T) {
 		if _, large := p.s.past.Left(); large == 0 || p.s.past.Bytes() == 0 {
 			t.Errorf("%d versions left by size, of %d bytes", large, p.s.past.Bytes())
 		}
+		if n := p.count(`SELECT count(*) FROM history`); n > 0 {
+			t.Errorf("%d rows are left, also of objects that can be restored", n)
+		}
+		p.checkAll()
 		_, err = p.listAt(ListRequest{Kind: things, Namespace: "ns-1", Revision: 10, Past: true})
 		wantCode(t, err, object.Expired)
 	})
+}
+
+// TestTimesLeave: marks and bounds from before the history leave, and no state of that time is answered.
+func TestTimesLeave(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		p := newPast(t, db, 7)
+		createNamespace(t, p.s, "ns-0")
+		createNamespace(t, p.s, "ns-1")
+		p.wrote(Author{})
+		for range 60 {
+			p.step()
+		}
+		compactAll(t, p.s)
+		p.check(5)
+		err := p.s.Transact(t.Context(), func(tx *Tx) error {
+			for i := range int64(1000) {
+				tx.Defer(`INSERT INTO history_times (at, revision) VALUES ($1, 1)`, i)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := p.at[5]
+		p.clock.move(25 * time.Hour)
+		if err := p.s.past.Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		p.checkAll()
+		if marks, bounds := p.count(`SELECT count(*) FROM history_times`), p.count(`SELECT count(*) FROM history_bounds WHERE bytes = 0`); marks > 1 || bounds > 1 {
+			t.Errorf("%d marks and %d bounds are left", marks, bounds)
+		}
+		_, err = p.s.RevisionAt(t.Context(), old)
+		wantCode(t, err, object.Expired)
+		if !p.checkLists(5, things) {
+			t.Error("a state of that time is answered")
+		}
+	})
+}
+
+func (p *past) count(query string) (n int64) {
+	p.t.Helper()
+	if _, err := p.opts.DB.Row(p.t.Context(), query, nil, &n); err != nil {
+		p.t.Fatal(err)
+	}
+	return n
 }
 
 // checkBytes: the sums of the namespaces are those of their rows.
@@ -334,9 +418,10 @@ func TestHistoryOff(t *testing.T) {
 		compactAll(t, p.s)
 		_, err := p.listAt(ListRequest{Kind: "others.example.com", Revision: 5, Past: true})
 		wantCode(t, err, object.Expired)
-		if _, err := p.listAt(ListRequest{Kind: things, Revision: 5, Past: true}); err != nil {
-			t.Error(err)
+		if p.checkLists(5, things) {
+			t.Error("the kinds that are kept are refused")
 		}
+		p.checkAll()
 		p.opts.History = HistoryOptions{}
 		p.restart()
 		for range 60 {
@@ -357,6 +442,7 @@ func TestHistoryOff(t *testing.T) {
 		for revision := on; revision < p.s.Revision(); revision += 5 {
 			p.check(revision)
 		}
+		p.checkAll()
 	})
 }
 

@@ -340,8 +340,8 @@ func TestAggregate(t *testing.T) {
 	selector := func(label string) metav1.LabelSelector {
 		return metav1.LabelSelector{MatchLabels: map[string]string{label: "true"}}
 	}
-	sum := clusterRoleOf("sum")
-	sum.Labels = map[string]string{"to-sum": "true"} // itself does not count
+	sum := clusterRoleOf("sum", rule("delete", "core", "pods", "")) // of a role that is gone
+	sum.Labels = map[string]string{"to-sum": "true"}                // itself does not count
 	sum.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{selector("to-sum"), selector("more")}}
 	all := map[string]*rbacv1.ClusterRole{"sum": sum}
 	for _, r := range []struct{ name, label, verb string }{{"c", "to-sum", "get"}, {"b", "to-sum", "list"}, {"d", "more", "get"}, {"e", "other", "delete"}, {"a", "more", "watch"}} {

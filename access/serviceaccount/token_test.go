@@ -17,8 +17,11 @@ import (
 
 	jose "gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	library "k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/exeunt/exeunt/object"
 )
@@ -113,6 +116,55 @@ func TestBoundTokens(t *testing.T) {
 	w.UID = func(context.Context, object.Key) (types.UID, error) { return "uid-p", failed }
 	if _, ok, err := w.AuthenticateToken(t.Context(), w.issue(t, nil, time.Hour, &Bound{"Pod", "p", "uid-p"})); ok || !errors.Is(err, failed) {
 		t.Errorf("without a database: %v, %v", ok, err)
+	}
+}
+
+// TestSecretToken: the token of a Secret is good while the Secret has it and is not being deleted, and its ServiceAccount
+// is the same, for this server alone.
+func TestSecretToken(t *testing.T) {
+	w := newWorld(t)
+	account := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "uid-1"}}
+	public, private := library.LegacyClaims(account, corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"}})
+	token, err := w.GenerateToken(t.Context(), public, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := corev1.Secret{Data: map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token)}}
+	deleting, other, empty, now := good, corev1.Secret{Data: map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token + "x")}}, corev1.Secret{}, metav1.Now()
+	deleting.DeletionTimestamp = &now
+	failed := errors.New("no database")
+	for name, test := range map[string]struct {
+		secret   *corev1.Secret
+		err      error
+		uid      types.UID
+		audience string
+		want     error // nil: it is good
+	}{
+		"good":                   {&good, nil, "uid-1", w.Issuer, nil},
+		"the Secret is deleting": {&deleting, nil, "uid-1", w.Issuer, errRevoked},
+		"it has another token":   {&other, nil, "uid-1", w.Issuer, errRevoked},
+		"it has none":            {&empty, nil, "uid-1", w.Issuer, errRevoked},
+		"it is gone":             {nil, object.Errorf(object.NotFound, "gone"), "uid-1", w.Issuer, errRevoked},
+		"without a database":     {nil, failed, "uid-1", w.Issuer, failed},
+		"another account":        {&good, nil, "uid-2", w.Issuer, errRevoked},
+		"no account":             {&good, nil, "", w.Issuer, errRevoked},
+		"for another server":     {&good, nil, "uid-1", "https://there", errAudience},
+	} {
+		w.accounts["shop/web"] = test.uid
+		w.Secret = func(_ context.Context, namespace, name string) (*corev1.Secret, error) {
+			if namespace != "shop" || name != "s" {
+				t.Errorf("%s: asked for %s/%s", name, namespace, name)
+			}
+			return test.secret, test.err
+		}
+		response, ok, err := w.AuthenticateToken(authenticator.WithAudiences(t.Context(), authenticator.Audiences{test.audience}), token)
+		if ok != (test.want == nil) || !errors.Is(err, test.want) || ok && (response.User.GetName() != "system:serviceaccount:shop:web" || response.User.GetUID() != "uid-1") {
+			t.Errorf("%s: %+v, %v, %v", name, response, ok, err)
+		}
+	}
+	w.Secret = nil
+	if _, ok, _ := w.AuthenticateToken(t.Context(), token); ok {
+		t.Error("a server that knows no tokens of Secrets accepts one")
 	}
 }
 

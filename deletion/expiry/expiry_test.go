@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -273,6 +274,22 @@ func (w *world) restore(o object.Object) {
 	storetest.Create(w.t, w.store, store.CreateRequest{Key: o.Key, Meta: m, Body: o.Body, Restores: store.Restoration{Row: a.ID}})
 }
 
+// TestPropagation: an object goes as its finalizers say, and without them in the background.
+func TestPropagation(t *testing.T) {
+	for finalizer, want := range map[string]metav1.DeletionPropagation{
+		metav1.FinalizerDeleteDependents: "", metav1.FinalizerOrphanDependents: "", "example.com/x": metav1.DeletePropagationBackground, "": metav1.DeletePropagationBackground,
+	} {
+		r := storetest.Object(t, keyOf("a"), "", annotated(at(time.Hour)), func(m *metav1.ObjectMeta) {
+			if finalizer != "" {
+				m.Finalizers = []string{finalizer}
+			}
+		})
+		if p, err := Of(r.Key, r.Body); err != nil || p.By != lifecycle.ExpiresAt || p.Propagation != want {
+			t.Errorf("with the finalizer %q: %+v, %v", finalizer, p, err)
+		}
+	}
+}
+
 // TestDue: when objects expire by their bodies.
 func TestDue(t *testing.T) {
 	job := func(rest string) []byte {
@@ -290,6 +307,7 @@ func TestDue(t *testing.T) {
 		{"finished", job(`"ttlSecondsAfterFinished":60},` + complete("Complete")), time.Hour + time.Minute},
 		{"failed", job(`"ttlSecondsAfterFinished":0},` + complete("Failed")), time.Hour},
 		{"no ttl", job(`},` + complete("Complete")), 0},
+		{"not complete any more", job(`"ttlSecondsAfterFinished":60},` + strings.Replace(complete("Complete"), `"Complete","status":"True"`, `"Complete","status":"False"`, 1)), 0},
 		{"not yet failed", job(`"ttlSecondsAfterFinished":60},` + complete("FailureTarget")), 0},
 	}
 	for _, tt := range tests {
