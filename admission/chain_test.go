@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -90,17 +89,8 @@ func serve(t *testing.T, db *sqldb.DB) (*admission.Chain, kubernetes.Interface, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the chain is ready", func() bool { return chain.Ready() == nil })
+	dbtest.Await(t, "the chain is ready", func() bool { return chain.Ready() == nil })
 	return chain, client, heard
-}
-
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not seen: %s", what)
-		}
-	}
 }
 
 func podOf(change func(*corev1.PodSpec)) *corev1.Pod {
@@ -134,7 +124,7 @@ func TestPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		pods := corev1.Resource("pods")
-		until(t, "the namespaces", func() bool {
+		dbtest.Await(t, "the namespaces", func() bool {
 			return chain.SelectsIn("small", pods, apiserver.Create) && !chain.SelectsIn("free", pods, apiserver.Create) && chain.SelectsIn("safe", pods, apiserver.Create)
 		})
 		plain := func(*corev1.PodSpec) {}
@@ -181,7 +171,7 @@ func TestPods(t *testing.T) {
 		if err := usual("first"); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "the default class", func() bool {
+		dbtest.Await(t, "the default class", func() bool {
 			pod := podOf(plain)
 			return chain.Complete(ctx, "free", pod) == nil && pod.Spec.PriorityClassName == "first"
 		})
@@ -251,14 +241,14 @@ func TestConfigurations(t *testing.T) {
 			return true
 		}
 	}
-	until(t, "all configurations", judges(map[string]string{
+	dbtest.Await(t, "all configurations", judges(map[string]string{
 		"services": "MutatingWebhookConfiguration x (webhook a.example.com)", "endpoints": "ValidatingWebhookConfiguration x (webhook b.example.com)",
 		"secrets": "MutatingAdmissionPolicy x, ValidatingAdmissionPolicy x", "configmaps": "",
 	}))
 	secret := func(name string) (*corev1.Secret, error) {
 		return client.CoreV1().Secrets("n").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, none)
 	}
-	until(t, "a refusal", func() bool {
+	dbtest.Await(t, "a refusal", func() bool {
 		_, err := secret("long")
 		if err == nil {
 			must(nil, client.CoreV1().Secrets("n").Delete(ctx, "long", metav1.DeleteOptions{}))
@@ -285,7 +275,7 @@ func TestConfigurations(t *testing.T) {
 		}
 	}
 	end()
-	until(t, "the end of a dry run", func() bool { return ask(chain.Judge, "later", "ok") != nil })
+	dbtest.Await(t, "the end of a dry run", func() bool { return ask(chain.Judge, "later", "ok") != nil })
 
 	hooks, err := registration.ValidatingWebhookConfigurations().Get(ctx, "x", metav1.GetOptions{})
 	if err != nil {
@@ -293,14 +283,14 @@ func TestConfigurations(t *testing.T) {
 	}
 	hooks.Webhooks[0].Rules = rules("events")
 	must(registration.ValidatingWebhookConfigurations().Update(ctx, hooks, metav1.UpdateOptions{}))
-	until(t, "other rules", judges(map[string]string{"endpoints": "", "events": "ValidatingWebhookConfiguration x (webhook b.example.com)"}))
+	dbtest.Await(t, "other rules", judges(map[string]string{"endpoints": "", "events": "ValidatingWebhookConfiguration x (webhook b.example.com)"}))
 
 	gone := metav1.DeleteOptions{}
 	must(nil, registration.MutatingWebhookConfigurations().Delete(ctx, "x", gone))
 	must(nil, registration.ValidatingWebhookConfigurations().Delete(ctx, "x", gone))
 	must(nil, registration.MutatingAdmissionPolicies().Delete(ctx, "x", gone))
 	must(nil, registration.ValidatingAdmissionPolicies().Delete(ctx, "x", gone))
-	until(t, "no configuration", judges(map[string]string{"services": "", "endpoints": "", "secrets": "", "configmaps": ""}))
+	dbtest.Await(t, "no configuration", judges(map[string]string{"services": "", "endpoints": "", "secrets": "", "configmaps": ""}))
 	if _, err := secret("long"); err != nil {
 		t.Errorf("without policies: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -156,7 +157,7 @@ func (w *world) exchange(t *testing.T, r row, begin func()) answer {
 // definition: the compared object must not change by itself.
 func (w *world) settled(path string) (r reply) {
 	w.t.Helper()
-	w.until(path+" has settled", func() error {
+	dbtest.Until(w.t, path+" has settled", func() error {
 		r = w.send("GET", path, "")
 		if r.code == http.StatusOK && r.get("kind") == "CustomResourceDefinition" && r.get("status.conditions.1") == "" {
 			return errors.New(r.body)

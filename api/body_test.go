@@ -14,6 +14,7 @@ import (
 
 	"github.com/exeunt/exeunt/api/bodycost"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -192,7 +193,7 @@ func TestStoredDepth(t *testing.T) {
 	sack := func(n int) string {
 		return `{"apiVersion":"test.dev/v1","kind":"Sack","metadata":{"name":"a"},"spec":` + deep(n) + `}`
 	}
-	w.until("sacks are served", func() error {
+	dbtest.Until(w.t, "sacks are served", func() error {
 		if r := w.send("POST", sacks, sack(150)); r.code != http.StatusCreated {
 			return fmt.Errorf("%d %s", r.code, r.body)
 		}

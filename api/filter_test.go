@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tidwall/gjson"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/exeunt/exeunt/access/directory"
 	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -274,7 +274,7 @@ func TestWatchesCountByCost(t *testing.T) {
 				t.Errorf("another client gets %d %s", r.code, r.body)
 			}
 			_ = costly.body.Close()
-			w.until("the ended watch gives back", func() error {
+			dbtest.Until(w.t, "the ended watch gives back", func() error {
 				if r := w.send("GET", watch+query, ""); r.code != http.StatusOK {
 					return fmt.Errorf("%d %s", r.code, r.body)
 				}
@@ -320,11 +320,7 @@ func TestExtraCounts(t *testing.T) {
 		answered := make(chan reply)
 		go func() { answered <- w.answer(known(httptest.NewRequest("POST", path, client))) }()
 		<-begun
-		for end := time.Now().Add(patience); w.api.inFlight.Serving() > 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s: a body that does not arrive holds a slot", path)
-			}
-		}
+		dbtest.Await(t, path+": a body that does not arrive holds no slot", func() bool { return w.api.inFlight.Serving() == 0 })
 		_, _ = io.WriteString(server, "body") // the handler reports what it read
 		_ = server.Close()
 		if r := <-answered; r.code != http.StatusOK || r.body != "served" || w.api.inFlight.Serving() != 0 {

@@ -78,7 +78,7 @@ func TestFinalizeRaces(t *testing.T) {
 				}
 			})
 			clients.Wait()
-			w.until("the namespace is gone", func() error {
+			dbtest.Until(w.t, "the namespace is gone", func() error {
 				found := gjson.Get(w.want(http.StatusOK, "GET", fullNS+"/configmaps", "").body, "items.#.metadata.name").Array()
 				if r := w.send("GET", fullNS, ""); r.code == http.StatusNotFound {
 					if len(found) > 0 {

@@ -279,7 +279,7 @@ func TestNamesOfCustomKinds(t *testing.T) {
 			if r.code != http.StatusCreated {
 				continue
 			}
-			w.until(name+" is served", func() error {
+			dbtest.Until(w.t, name+" is served", func() error {
 				if r := w.send("GET", "/apis/"+group+"/v1", ""); !strings.Contains(r.body, `"name":"`+plural+`"`) {
 					return fmt.Errorf("%d %s", r.code, r.body)
 				}

@@ -51,9 +51,9 @@ func TestAtVersion(t *testing.T) {
 		}
 		before := then[len(then)-len(paths)*len(forms)-1].version
 		w.want(http.StatusOK, "DELETE", configMaps+"/a", "")
-		for w.send("GET", configMaps+"?limit=1&resourceVersion="+before+"&resourceVersionMatch=Exact", "").code != http.StatusGone {
-			time.Sleep(time.Millisecond) // until the log is compacted
-		}
+		dbtest.Await(t, "the log is compacted", func() bool {
+			return w.send("GET", configMaps+"?limit=1&resourceVersion="+before+"&resourceVersionMatch=Exact", "").code == http.StatusGone
+		})
 		for _, a := range then {
 			got := w.send("GET", "/at/"+a.version+a.path, "", a.form).body
 			if diff := cmp.Diff(age.ReplaceAllString(a.body, ""), age.ReplaceAllString(got, "")); diff != "" {

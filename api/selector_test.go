@@ -9,6 +9,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -35,7 +36,7 @@ func TestSelectDefaulted(t *testing.T) {
 	const definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.test.dev"
 	w.want(http.StatusOK, "PATCH", definition, `[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color/default","value":"red"}]`,
 		"Content-Type: application/json-patch+json")
-	w.until("the default applies", func() error {
+	dbtest.Until(w.t, "the default applies", func() error {
 		if got := names("spec.color=red"); got != "plain red" {
 			return fmt.Errorf("the selector selects %q", got)
 		}

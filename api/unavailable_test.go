@@ -111,7 +111,7 @@ func TestDatabaseGone(t *testing.T) {
 	w.want(http.StatusOK, "GET", "/livez", "")
 
 	way.Open()
-	w.until("the server serves again", func() error {
+	dbtest.Until(w.t, "the server serves again", func() error {
 		if r := w.send("POST", configMaps, `{"metadata":{"name":"b"}}`); r.code != http.StatusCreated {
 			return fmt.Errorf("%d %s", r.code, r.body)
 		}

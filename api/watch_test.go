@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -242,7 +243,7 @@ func compacted(t *testing.T) (w *world, old string) {
 	for i := range 5 {
 		w.configMap(fmt.Sprintf("b-%d", i), "")
 	}
-	w.until("version "+old+" is forgotten", func() error {
+	dbtest.Until(w.t, "version "+old+" is forgotten", func() error {
 		if r := w.send("GET", configMaps+"?resourceVersionMatch=Exact&resourceVersion="+old, ""); r.code != http.StatusGone {
 			return fmt.Errorf("%d", r.code)
 		}

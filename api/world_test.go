@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/tidwall/gjson"
@@ -39,7 +38,7 @@ func TestMain(m *testing.M) {
 const (
 	configMaps = "/api/v1/namespaces/shop/configmaps"
 	// patience limits how long a test waits for an expected event.
-	patience = 20 * time.Second
+	patience = dbtest.Patience
 )
 
 // world is a whole API on a new database, with all filters and the definition controller. Its
@@ -162,25 +161,11 @@ func (w *world) patch(path, body string) string {
 	return w.want(http.StatusOK, "PATCH", path, body, "Content-Type: application/merge-patch+json").get("metadata.resourceVersion")
 }
 
-// until polls until the condition holds.
-func (w *world) until(what string, check func() error) {
-	w.t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	w.t.Fatalf("%s: still not after %s: %v", what, patience, err)
-}
-
 // define creates a kind Widget with /status and /scale and waits for it.
 func (w *world) define() {
 	w.t.Helper()
 	w.want(http.StatusCreated, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widgetDefinition)
-	w.until("widgets are served", func() error {
+	dbtest.Until(w.t, "widgets are served", func() error {
 		if r := w.send("GET", widgets, ""); r.code != http.StatusOK {
 			return fmt.Errorf("%d %s", r.code, r.body)
 		}

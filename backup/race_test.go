@@ -11,6 +11,7 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/registrytest"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // The tests of docs/spec/backup.md.
@@ -113,11 +114,7 @@ func TestHoldIsKept(t *testing.T) {
 				return
 			}
 			first := until()
-			for end := time.Now().Add(time.Minute); until() == first; time.Sleep(20 * time.Millisecond) {
-				if time.Now().After(end) {
-					w.Fatal("the lease is not extended")
-				}
-			}
+			dbtest.Await(w, "the lease is extended", func() bool { return until() != first })
 		}})
 	})
 }

@@ -106,14 +106,15 @@ func TestKindComes(t *testing.T) {
 	})
 }
 
-// await polls, for a minute at most.
+// await waits for a condition.
 func (w *world) await(what string, done func() bool) {
 	w.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("waited a minute for %s: %s\nqueue: %s", what, w.state(), w.queue())
+	dbtest.Until(w, what, func() error {
+		if done() {
+			return nil
 		}
-	}
+		return fmt.Errorf("%s\nqueue: %s", w.state(), w.queue())
+	})
 }
 
 // ended waits for the end of a Run, and returns its error.

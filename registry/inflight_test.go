@@ -73,7 +73,7 @@ func TestSlowClientsTakeNoSlot(t *testing.T) {
 				t.Fatalf("%q, %v", line, err)
 			}
 		}
-		w.until("a slot for others", func() bool { return w.send("GET", "/v2/", nil, nil).status == http.StatusOK })
+		dbtest.Await(w, "a slot for others", func() bool { return w.send("GET", "/v2/", nil, nil).status == http.StatusOK })
 	}
 	for range 20 {
 		w.want(http.StatusOK, "GET", "/v2/a/b/tags/list", nil, nil)

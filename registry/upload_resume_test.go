@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
@@ -30,11 +29,7 @@ func TestUploadBreaksOff(t *testing.T) {
 			w.blob("a", sha256("hello, world"), "hello, world")
 		}
 		w.breakOff("POST", "/v2/a/blobs/uploads/?digest="+sha256("hello, again"), 12, "hello,")
-		deadline := time.Now().Add(10 * time.Second)
-		for w.counts() != "blobs 1, blob_uploads 0, manifests 0, tags 0" && time.Now().Before(deadline) {
-			time.Sleep(5 * time.Millisecond)
-		}
-		w.wantCounts("blobs 1, blob_uploads 0, manifests 0, tags 0")
+		dbtest.Await(w, "the upload ends", func() bool { return w.counts() == "blobs 1, blob_uploads 0, manifests 0, tags 0" })
 	})
 }
 
@@ -65,15 +60,12 @@ func (w *world) breakOff(method, path string, length int, body string) {
 // awaitRange waits until this many bytes have arrived.
 func (w *world) awaitRange(at, want string) answer {
 	w.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		a := w.want(204, "GET", at, nil, nil)
-		if a.header.Get("Range") == want {
-			return a
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("Range is %q, not %q", a.header.Get("Range"), want)
-		}
-	}
+	var a answer
+	dbtest.Await(w, "the range is "+want, func() bool {
+		a = w.want(204, "GET", at, nil, nil)
+		return a.header.Get("Range") == want
+	})
+	return a
 }
 
 // TestUploadAfterDeath: a process died after it stored bytes and before it
@@ -157,7 +149,7 @@ func TestUploadTakenOver(t *testing.T) {
 	if _, err := io.WriteString(feed, "hello"); err != nil {
 		t.Fatal(err)
 	}
-	w.until("the upload is claimed", func() bool {
+	dbtest.Await(w, "the upload is claimed", func() bool {
 		return len(w.Strings(`SELECT id FROM blob_uploads WHERE claim_token IS NOT NULL`)) > 0
 	})
 	w.Exec(`UPDATE blob_uploads SET claim_token = 'another'`)

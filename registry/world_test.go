@@ -161,17 +161,7 @@ func (w *world) send(method, path string, h headers, body any) answer {
 }
 
 // patience is how long a test waits for an event.
-const patience = time.Minute
-
-// until waits until a condition is true.
-func (w *world) until(what string, is func() bool) {
-	w.Helper()
-	for deadline := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
+const patience = dbtest.Patience
 
 // receive waits for the answer of a concurrent request.
 func (w *world) receive(answers <-chan answer) answer {

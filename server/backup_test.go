@@ -31,7 +31,7 @@ func TestBackupSchedule(t *testing.T) {
 			var ids []string
 			for range 3 {
 				s := start(t, config)
-				until(t, "a new backup", func() bool {
+				dbtest.Await(t, "a new backup", func() bool {
 					target, err := backup.OpenTarget(t.Context(), config.BackupTo, false)
 					if err != nil {
 						return false // not made yet
@@ -76,7 +76,7 @@ func TestBackupDelay(t *testing.T) {
 	}
 	config := Config{Data: filepath.Join(t.TempDir(), "data"), BackupTo: filepath.Join(t.TempDir(), "backups"), BackupEvery: time.Hour}
 	first := start(t, config)
-	until(t, "a backup", func() bool { return first.status(t).LastBackup != nil })
+	dbtest.Await(t, "a backup", func() bool { return first.status(t).LastBackup != nil })
 	at := *first.status(t).LastBackup
 	first.stop()
 	again := start(t, config)

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1 "github.com/exeunt/exeunt/access/v1"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // people is a server and its users.
@@ -64,7 +65,7 @@ func (p *people) clientOf(config *rest.Config, name string) *kubernetes.Clientse
 	p.t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	p.must(err)
-	until(p.t, "the server knows "+name, func() bool { return p.whoami(client).Username == name })
+	dbtest.Await(p.t, "the server knows "+name, func() bool { return p.whoami(client).Username == name })
 	return client
 }
 
@@ -119,7 +120,7 @@ func (p *people) approve(client *kubernetes.Clientset, r *certificatesv1.Certifi
 func (p *people) settled(name string) *certificatesv1.CertificateSigningRequest {
 	p.t.Helper()
 	var r *certificatesv1.CertificateSigningRequest
-	until(p.t, name+" is signed or fails", func() (done bool) {
+	dbtest.Await(p.t, name+" is signed or fails", func() (done bool) {
 		var err error
 		r, err = p.client.CertificatesV1().CertificateSigningRequests().Get(p.t.Context(), name, metav1.GetOptions{})
 		return err == nil && (len(r.Status.Certificate) > 0 || len(r.Status.Conditions) > 1)
@@ -160,7 +161,7 @@ func TestCertificateRequests(t *testing.T) {
 	p.grant("carl", "update", "certificatesigningrequests/approval", "")
 	p.grant("carl", "approve", "signers", certificatesv1.KubeAPIServerClientSignerName)
 	var made *certificatesv1.CertificateSigningRequest
-	until(t, "jane may ask", func() bool {
+	dbtest.Await(t, "jane may ask", func() bool {
 		made, err = p.request(jane, "jane-1", pkix.Name{CommonName: "jane", Organization: []string{"ops"}, ExtraNames: []pkix.AttributeTypeAndValue{
 			{Type: asn1.ObjectIdentifier{1, 3, 6, 1, 4, 1, 57683, 2}, Value: "forged"},
 		}})
@@ -174,11 +175,11 @@ func TestCertificateRequests(t *testing.T) {
 		!strings.Contains(err.Error(), "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed") {
 		t.Errorf("a request for system:masters: %v", err)
 	}
-	until(t, "jane's approval is refused for the signer alone", func() bool {
+	dbtest.Await(t, "jane's approval is refused for the signer alone", func() bool {
 		err := p.approve(jane, made)
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `cannot approve resource "signers" in API group "certificates.k8s.io"`)
 	})
-	until(t, "carl may approve", func() bool { return p.approve(carl, made) == nil })
+	dbtest.Await(t, "carl may approve", func() bool { return p.approve(carl, made) == nil })
 	signed := p.settled("jane-1")
 	block, _ := pem.Decode(signed.Status.Certificate)
 	cert, err := x509.ParseCertificate(block.Bytes)
@@ -200,7 +201,7 @@ func TestCertificateRequests(t *testing.T) {
 	usage, err := p.request(p.client, "server", pkix.Name{CommonName: "x"}, certificatesv1.UsageServerAuth)
 	p.must(err)
 	p.remove("jane")
-	until(t, "the certificate ends with its user", func() bool { return p.whoami(byCertificate).Username == "" })
+	dbtest.Await(t, "the certificate ends with its user", func() bool { return p.whoami(byCertificate).Username == "" })
 	p.must(p.approve(p.client, gone)) // while nobody has the name
 	p.failed(gone, "was removed")
 	p.add("jane")

@@ -39,7 +39,7 @@ func TestExpiry(t *testing.T) {
 			owner.Annotations = over
 			_, err = maps.Update(ctx, owner, metav1.UpdateOptions{})
 			p.must(err)
-			until(t, "the owner and its dependent expire", func() bool {
+			dbtest.Await(t, "the owner and its dependent expire", func() bool {
 				all, err := maps.List(ctx, metav1.ListOptions{})
 				p.must(err)
 				return !strings.Contains(names(all.Items), "owner") && !strings.Contains(names(all.Items), "dependent")
@@ -88,7 +88,7 @@ func (p *people) wantJobsExpire() {
 	}}
 	_, err = jobs.UpdateStatus(ctx, job, metav1.UpdateOptions{})
 	p.must(err)
-	until(p.t, "the finished Job expires", func() bool {
+	dbtest.Await(p.t, "the finished Job expires", func() bool {
 		_, err := jobs.Get(ctx, "import", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
@@ -113,7 +113,7 @@ func (p *people) wantRightToExpire() {
 		_, err := editor.CoreV1().ConfigMaps("default").Patch(ctx, "later", types.MergePatchType, []byte(body), metav1.PatchOptions{})
 		return err
 	}
-	until(p.t, "the editor may keep it", func() bool { return patch(lifecycle.KeepUntil, `"2199-01-01T00:00:00Z"`) == nil })
+	dbtest.Await(p.t, "the editor may keep it", func() bool { return patch(lifecycle.KeepUntil, `"2199-01-01T00:00:00Z"`) == nil })
 	for annotation, value := range map[string]string{lifecycle.ExpiresAt: `"2020-01-01T00:00:00Z"`, lifecycle.TTL: `"1s"`, lifecycle.KeepUntil: "null"} {
 		err := patch(annotation, value)
 		if annotation != lifecycle.KeepUntil { // it is kept, so it does not expire earlier

@@ -39,7 +39,7 @@ func TestFeedOfOneChange(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Controllers that follow namespaces and Secrets.
-				until(t, "the namespace has its objects", func() bool {
+				dbtest.Await(t, "the namespace has its objects", func() bool {
 					_, account := r.client.CoreV1().ServiceAccounts(name).Get(t.Context(), "default", metav1.GetOptions{})
 					_, authority := r.client.CoreV1().ConfigMaps(name).Get(t.Context(), "kube-root-ca.crt", metav1.GetOptions{})
 					return account == nil && authority == nil
@@ -213,11 +213,11 @@ func (r *running) roles() {
 			}
 			return review.Status.Allowed
 		}
-		until(r.t, "the binding counts", may)
+		dbtest.Await(r.t, "the binding counts", may)
 		if err := bindings.Delete(r.t.Context(), "b", metav1.DeleteOptions{}); err != nil {
 			r.t.Fatal(err)
 		}
-		until(r.t, "the binding does not count", func() bool { return !may() })
+		dbtest.Await(r.t, "the binding does not count", func() bool { return !may() })
 	}
 }
 
@@ -232,14 +232,14 @@ func (r *running) cascade() {
 	if err := maps.Delete(r.t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
-	until(r.t, "the dependents are collected", func() bool {
+	dbtest.Await(r.t, "the dependents are collected", func() bool {
 		_, err := maps.Get(r.t.Context(), "d-4", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
 	if err := r.client.CoreV1().Namespaces().Delete(r.t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
-	until(r.t, "the namespace is gone", func() bool {
+	dbtest.Await(r.t, "the namespace is gone", func() bool {
 		_, err := r.client.CoreV1().Namespaces().Get(r.t.Context(), "a", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})

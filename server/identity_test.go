@@ -31,6 +31,7 @@ import (
 	"github.com/exeunt/exeunt/access/registrytoken"
 	v1 "github.com/exeunt/exeunt/access/v1"
 	"github.com/exeunt/exeunt/console"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // identities is a server with every source of credentials.
@@ -246,7 +247,7 @@ func TestGroupsComeFromTheCredential(t *testing.T) {
 		}
 		client, err := kubernetes.NewForConfig(way.client)
 		w.must(err)
-		until(t, "the server knows "+way.name, func() bool { return w.whoami(client).Username != "" })
+		dbtest.Await(t, "the server knows "+way.name, func() bool { return w.whoami(client).Username != "" })
 		same("API", w.whoami(client).Groups)
 		r, err := w.request(client, "asked", pkix.Name{CommonName: "x"})
 		if mayAsk := slices.Contains(way.groups, "system:masters"); mayAsk != (err == nil) {

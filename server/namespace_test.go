@@ -42,7 +42,7 @@ func TestNamespacesReturn(t *testing.T) {
 					t.Fatal(err)
 				}
 				other := servers[len(servers)-1-i].client.CoreV1().Namespaces()
-				until(t, "kube-node-lease comes back", func() bool {
+				dbtest.Await(t, "kube-node-lease comes back", func() bool {
 					after, err := other.Get(t.Context(), before.Name, metav1.GetOptions{})
 					return err == nil && after.UID != before.UID && after.DeletionTimestamp == nil
 				})

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestNotes: the log says what the server found at its start, and why it stops.
@@ -11,7 +13,7 @@ func TestNotes(t *testing.T) {
 	t.Parallel()
 	var log output
 	r := start(t, Config{Data: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	until(t, "the server says what it found", func() bool {
+	dbtest.Await(t, "the server says what it found", func() bool {
 		return strings.Contains(log.String(), `level=INFO msg="server started" version=test database=sqlite schema=`)
 	})
 	if text := log.String(); strings.Contains(text, "objects=0 ") || !strings.Contains(text, " failing=0 paused=false") {

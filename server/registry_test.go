@@ -18,13 +18,15 @@ import (
 	"github.com/opencontainers/go-digest"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // registryURL returns the registry's URL from the server's output.
 func (r *running) registryURL() string {
 	r.t.Helper()
 	var found []string
-	until(r.t, "the server announces its registry", func() bool {
+	dbtest.Await(r.t, "the server announces its registry", func() bool {
 		found = regexp.MustCompile(`OCI registry is at (\S+)`).FindStringSubmatch(r.out.String())
 		return found != nil
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // tokenWorld is a server with repositories shop/web and other/base, an administrator, and
@@ -88,7 +89,7 @@ func (w *tokenWorld) want(code int, authorization, method, path string) {
 	w.t.Helper()
 	var got int
 	var body string
-	until(w.t, fmt.Sprintf("%s %s answers %d", method, path, code), func() bool {
+	dbtest.Await(w.t, fmt.Sprintf("%s %s answers %d", method, path, code), func() bool {
 		got, body, _ = w.ask(authorization, method, path, "", "")
 		return got == code
 	})
@@ -115,7 +116,7 @@ func (w *tokenWorld) user(name string) string {
 	token := accessv1.NewToken()
 	body := fmt.Sprintf(`{"apiVersion":"access.exeunt.dev/v1","kind":"User","metadata":{"name":%q},"spec":{"tokens":[{"name":"one","sha256":%q}]}}`, name, accessv1.Hash(token))
 	w.api("POST", "/apis/access.exeunt.dev/v1/users", body, 201)
-	until(w.t, "the user is known", func() bool {
+	dbtest.Await(w.t, "the user is known", func() bool {
 		code, _, _ := w.ask(basicHeader(token), "GET", "/v2/", "", "")
 		return code == 200
 	})
@@ -292,7 +293,7 @@ func TestRegistryPrivilegeTricks(t *testing.T) {
 			t.Errorf("refresh: %d", code)
 		}
 		w.api("DELETE", "/apis/access.exeunt.dev/v1/users/jane", "", 200)
-		until(t, "a replayed refresh token of a removed user is refused", func() bool { return refresh() == 401 })
+		dbtest.Await(t, "a replayed refresh token of a removed user is refused", func() bool { return refresh() == 401 })
 	})
 	t.Run("scopes", func(t *testing.T) {
 		for _, scope := range []string{"repository:shop/../other/base:pull", "repository:Shop/web:pull", "repository:*:pull", "repository:shop/*:*"} {

@@ -71,7 +71,7 @@ func start(t *testing.T, c Config) *running {
 	}
 	go func() { r.done <- Run(ctx, c) }()
 	t.Cleanup(cancel)
-	until(t, "the server announces itself", func() bool {
+	dbtest.Await(t, "the server announces itself", func() bool {
 		select {
 		case err := <-r.done:
 			t.Fatalf("Run returned %v", err)
@@ -101,18 +101,6 @@ func (r *running) stop() {
 	case <-time.After(patience):
 		r.t.Fatal("Run did not return")
 	}
-}
-
-func until(t *testing.T, what string, check func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
-		if check() {
-			return
-		}
-	}
-	t.Fatalf("%s: not within %s", what, patience)
 }
 
 // TestRun starts, stops and restarts a server on each engine; the data stays.
@@ -170,7 +158,7 @@ func TestStopsInOrder(t *testing.T) {
 	}
 	acknowledged := make(chan int)
 	go func() { acknowledged <- createUntilRefused(ctx, t, r) }()
-	until(t, "writes are under way", func() bool {
+	dbtest.Await(t, "writes are under way", func() bool {
 		list, err := configMaps.List(ctx, metav1.ListOptions{Limit: 3})
 		return err == nil && len(list.Items) == 3
 	})

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestStatus: each part tells its own, the right to get the status is enough, and a user without it
@@ -37,7 +38,7 @@ func TestStatus(t *testing.T) {
 	}, metav1.CreateOptions{})
 	p.must(err)
 	var body []byte
-	until(t, "the right holds", func() bool {
+	dbtest.Await(t, "the right holds", func() bool {
 		body, err = read()
 		return err == nil
 	})

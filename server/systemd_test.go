@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestServiceManager: systemd hears of readiness, of life as long as the server answers
@@ -56,7 +58,7 @@ func TestServiceManager(t *testing.T) {
 	// begun may report.
 	stuck.Store(true)
 	before := asked.Load()
-	until(t, "three rounds", func() bool { return asked.Load() >= before+3 })
+	dbtest.Await(t, "three rounds", func() bool { return asked.Load() >= before+3 })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

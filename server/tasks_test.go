@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestTasksRun: a running server expires Events after their TTL and counts them in its
@@ -25,11 +27,11 @@ func TestTasksRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the Event has expired", func() bool {
+	dbtest.Await(t, "the Event has expired", func() bool {
 		_, err := events.Get(t.Context(), "short", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	until(t, "the metrics count it", func() bool {
+	dbtest.Await(t, "the metrics count it", func() bool {
 		metrics, err := s.client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +42,7 @@ func TestTasksRun(t *testing.T) {
 	if err := os.Remove(certificate); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "a missing certificate is issued again", func() bool {
+	dbtest.Await(t, "a missing certificate is issued again", func() bool {
 		_, err := os.Stat(certificate)
 		return err == nil
 	})

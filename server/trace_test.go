@@ -69,13 +69,13 @@ func TestTrace(t *testing.T) {
 			r.stop()
 			config.NoCollector, config.RegistryKeepBlobs = false, false
 			r = start(t, config)
-			until(t, "the dependent is collected", func() bool {
+			dbtest.Await(t, "the dependent is collected", func() bool {
 				list, err := r.client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{LabelSelector: "family"})
 				return err == nil && len(list.Items) == 0
 			})
 			// The review that the push of the blob asked for has no trace. It ends before the
 			// manifest goes: it could remove the blob.
-			until(t, "the blob is reviewed", func() bool {
+			dbtest.Await(t, "the blob is reviewed", func() bool {
 				metrics, err := r.client.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 				return err == nil && strings.Contains(string(metrics), `exeunt_reviews_total{outcome="done",queue="registry-blobs"} 1`)
 			})
@@ -83,7 +83,7 @@ func TestTrace(t *testing.T) {
 			r.stop()
 			config.RegistryKeepManifests = false
 			r = start(t, config)
-			until(t, "the bytes are unlinked", func() bool {
+			dbtest.Await(t, "the bytes are unlinked", func() bool {
 				return spans.Names(imageTrace)["review registry-unlinks"] > 0
 			})
 			r.stop() // sends the last spans

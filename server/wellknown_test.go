@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestWellKnownObjects: a new server says where it is and who signs its clients. Services get
@@ -55,7 +57,7 @@ func TestWellKnownObjects(t *testing.T) {
 	if err := core.Services("default").Delete(ctx, "kubernetes", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the Service kubernetes returns", func() bool {
+	dbtest.Await(t, "the Service kubernetes returns", func() bool {
 		again, err := core.Services("default").Get(ctx, "kubernetes", metav1.GetOptions{})
 		return err == nil && again.UID != svc.UID && again.Spec.ClusterIP == "10.0.0.1"
 	})

@@ -75,12 +75,7 @@ func start(t *testing.T, s *Store, ops ...func() error) []error {
 	for i, op := range ops {
 		before := len(s.writer.queue)
 		callers.Go(func() { errs[i] = op() })
-		for deadline := time.Now().Add(10 * time.Second); len(s.writer.queue) == before; {
-			if time.Now().After(deadline) {
-				t.Fatal("operation was not queued")
-			}
-			time.Sleep(time.Millisecond)
-		}
+		dbtest.Await(t, "the operation is queued", func() bool { return len(s.writer.queue) != before })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

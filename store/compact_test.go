@@ -141,13 +141,7 @@ func TestRunCompacts(t *testing.T) {
 				for i := range 20 {
 					object = change(t, s.Store, object, fmt.Sprint(i))
 				}
-				deadline := time.Now().Add(20 * time.Second)
-				for count(t, s.Store) > 6 {
-					if time.Now().After(deadline) {
-						t.Fatalf("%d changes are left", count(t, s.Store))
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
+				dbtest.Await(t, "6 changes are left", func() bool { return count(t, s.Store) <= 6 })
 			})
 		})
 	}

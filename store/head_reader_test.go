@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -46,17 +45,11 @@ func TestGetTogether(t *testing.T) {
 			}
 		})
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	dbtest.Await(t, "7 requests wait", func() bool {
 		r.mu.Lock()
-		n := len(r.waiting)
-		r.mu.Unlock()
-		if n == 7 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d requests wait, want 7", n)
-		}
-	}
+		defer r.mu.Unlock()
+		return len(r.waiting) == 7
+	})
 	r.run()
 	asked.Wait()
 	if r.running != headQueries-1 {

@@ -283,15 +283,12 @@ func storedUnder(t testing.TB, db *sqldb.DB, kind string) map[string]int {
 // awaitUnder waits until all bodies of secrets are under one key ("": plain).
 func awaitUnder(t testing.TB, db *sqldb.DB, kind, key string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		count := storedUnder(t, db, kind)
-		if len(count) == 1 && count[key] > 0 {
-			return
+	dbtest.Until(t, "all bodies are under the key", func() error {
+		if count := storedUnder(t, db, kind); len(count) != 1 || count[key] == 0 {
+			return fmt.Errorf("bodies of %s by key: %v, want all under %q", kind, count, key)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("bodies of %s by key: %v, want all under %q", kind, count, key)
-		}
-	}
+		return nil
+	})
 }
 
 // TestRotation begins with a database in plain text, and goes from one key to

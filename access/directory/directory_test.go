@@ -65,18 +65,11 @@ func (r *replica) may(verb, resource string) bool {
 	return d == authorizer.DecisionAllow
 }
 
-// until polls both replicas. A change has to arrive within a second; the deadline is
-// longer, because the machine may be busy.
+// until waits for both replicas.
 func until(t *testing.T, both [2]*replica, what string, ok func(*replica) bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
 	for _, r := range both {
-		for !ok(r) {
-			if time.Now().After(deadline) {
-				t.Fatalf("not seen by both: %s", what)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		dbtest.Await(t, "both have seen "+what, func() bool { return ok(r) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -143,13 +144,12 @@ func (c *cluster) complete(namespace string) string {
 
 func (c *cluster) until(namespace string) {
 	c.t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for why := c.complete(namespace); why != ""; why = c.complete(namespace) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("namespace %s: %s", namespace, why)
+	dbtest.Until(c.t, "namespace "+namespace+" is complete", func() error {
+		if why := c.complete(namespace); why != "" {
+			return errors.New(why)
 		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // TestDefaults: namespaces from before the start and new ones get their two objects, once,

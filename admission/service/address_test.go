@@ -187,11 +187,7 @@ func TestRemovedServicesGiveTheirAddressBack(t *testing.T) {
 	}
 	w.remove("s-0")
 	w.remove("s-2")
-	for deadline := time.Now().Add(20 * time.Second); w.reserved() != 1; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d addresses are still reserved", w.reserved())
-		}
-	}
+	dbtest.Await(t, "one address is left", func() bool { return w.reserved() == 1 })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -175,11 +175,12 @@ func TestNodePortsFollowTheService(t *testing.T) {
 	settle := func(want ...string) {
 		t.Helper()
 		slices.Sort(want)
-		for deadline := time.Now().Add(60 * time.Second); !slices.Equal(w.ports(), want); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("reserved are %v, want %v", w.ports(), want)
+		dbtest.Until(t, "the ports follow", func() error {
+			if got := w.ports(); !slices.Equal(got, want) {
+				return fmt.Errorf("reserved are %v, want %v", got, want)
 			}
-		}
+			return nil
+		})
 	}
 	if _, _, err := w.create(ctx, "web", nodePortSpec(30001, 30002)); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -164,15 +165,15 @@ func (p place) serve(t *testing.T) *serving {
 	t.Helper()
 	s := p.start(t)
 	address := regexp.MustCompile(`OCI registry is at (\S+)`)
-	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if found := address.FindStringSubmatch(s.log.String()); found != nil {
-			s.registry = found[1]
-			return s
+	dbtest.Until(t, "the registry listens", func() error {
+		found := address.FindStringSubmatch(s.log.String())
+		if found == nil {
+			return errors.New(s.log.String())
 		}
-		if time.Now().After(end) {
-			t.Fatalf("no registry:\n%s", s.log)
-		}
-	}
+		s.registry = found[1]
+		return nil
+	})
+	return s
 }
 
 // refused returns the output of a server that must not start.

@@ -8,14 +8,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestLeftBehind: the restore of one object reports how many objects of its cascade stay
@@ -329,10 +331,6 @@ func TestNotesExpire(t *testing.T) {
 			DB: w.db, Archive: store.ArchiveOptions{For: time.Hour}, CompactEvery: 10 * time.Millisecond,
 			Now: func() time.Time { return time.Now().Add(2 * time.Hour) },
 		})
-		for deadline := time.Now().Add(30 * time.Second); count() != 0; time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				w.Fatalf("%d notes are still there", count())
-			}
-		}
+		dbtest.Await(w, "the notes are gone", func() bool { return count() == 0 })
 	})
 }

@@ -3,10 +3,8 @@ package archive
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -31,23 +29,8 @@ func (w *world) serve(grants ...string) (ask func(method, path, body string, hea
 	w.Cleanup(func() { a.Close(context.Background()) })
 	w.work(a.ClientOf)
 	return func(method, path, body string, headers ...string) (int, string) {
-		req := httptest.NewRequest(method, path, strings.NewReader(body))
-		accesstest.Admin(req)
-		req.Header.Set("User-Agent", "tester/1.0")
-		if body != "" {
-			req.Header.Set("Content-Type", "application/json")
-		}
-		for _, h := range headers {
-			name, value, _ := strings.Cut(h, ": ")
-			req.Header.Set(name, value)
-		}
-		recorder := httptest.NewRecorder()
-		a.ServeHTTP(recorder, req)
-		answer, err := io.ReadAll(recorder.Result().Body)
-		if err != nil {
-			w.Fatal(err)
-		}
-		return recorder.Code, string(answer)
+		reply := accesstest.Caller{TB: w, Handler: a}.Send(method, path, body, headers...)
+		return reply.Code, reply.Body
 	}
 }
 

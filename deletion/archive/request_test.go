@@ -132,7 +132,7 @@ func (u *undoWorld) callBack(name string) {
 		spec = v1.RestoreSpec{UID: o.UID, WithCascade: true}
 	}
 	u.request(asUser("alice"), name, spec)
-	u.poll("the restore ends", func() bool {
+	dbtest.Await(u, "the restore ends", func() bool {
 		for range 200 {
 			if u.stored(name).Phase.Ended() {
 				return true

@@ -16,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"strconv"
+
 	"github.com/exeunt/exeunt/admission/quota"
 	"github.com/exeunt/exeunt/admission/service"
 	"github.com/exeunt/exeunt/deletion/deletiontest"
@@ -25,9 +27,9 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
-	"strconv"
 )
 
 const podTemplate = `"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"RESTART","containers":[{"name":"x","image":"x"}]}}`
@@ -153,7 +155,7 @@ func (u *undoWorld) define() {
 	group := u.namespace + ".example.com"
 	key := object.Key{Kind: object.Definitions, Name: "gadgets." + group}
 	u.definition = u.createAs(key, strings.ReplaceAll(gadgets, "GROUP", group), func(*metav1.ObjectMeta) {})
-	u.poll("the definition is served", func() bool {
+	dbtest.Await(u, "the definition is served", func() bool {
 		k, served := u.kinds.Snapshot().Stored(key.Name)
 		o, _, _ := u.find(key)
 		return served && len(k.Versions) > 0 && strings.Contains(string(o.Body), `"type":"Established","status":"True"`)
@@ -174,16 +176,6 @@ func (u *undoWorld) undefine() {
 		u.Fatal(err)
 	}
 	u.settle()
-}
-
-// poll waits for what the definition controller does.
-func (u *undoWorld) poll(what string, done func() bool) {
-	u.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			u.Fatalf("not yet: %s", what)
-		}
-	}
 }
 
 // deny lets the policy refuse an operation on some objects, in some worlds.

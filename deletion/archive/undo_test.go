@@ -285,7 +285,7 @@ func (u *undoWorld) deleteOne(o object.Object) string {
 func (u *undoWorld) settle() {
 	u.Helper()
 	var left []object.Key
-	u.poll("nothing is DELETING", func() bool {
+	dbtest.Await(u, "nothing is DELETING", func() bool {
 		for range 20 {
 			u.Collect()
 			if left = u.deleting(); len(left) == 0 {

@@ -22,6 +22,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/definition"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
@@ -130,11 +131,9 @@ func (w *World) Deny(denials ...string) {
 		w.T.Fatal(err)
 	}
 	asked := object.Object{Key: probe, Body: []byte(`{"metadata":{"name":"` + probe.Name + `","namespace":"` + judged + `"}}`)}
-	for end := time.Now().Add(time.Minute); w.Client().JudgeCollected(w.T.Context(), asked, metav1.DeleteOptions{}, false) == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			w.T.Fatal("the policy is not in force")
-		}
-	}
+	dbtest.Await(w.T, "the policy is in force", func() bool {
+		return w.Client().JudgeCollected(w.T.Context(), asked, metav1.DeleteOptions{}, false) != nil
+	})
 	w.Later(2 * time.Minute) // what was refused before is asked about again
 }
 

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -71,22 +69,7 @@ func newWorld(t testing.TB, db *sqldb.DB) *world {
 
 func (w *world) want(code int, method, path, body string) gjson.Result {
 	w.Helper()
-	req := httptest.NewRequest(method, path, strings.NewReader(body))
-	accesstest.Admin(req)
-	req.Header.Set("Content-Type", "application/json")
-	if method == "PATCH" {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	recorder := httptest.NewRecorder()
-	w.api.ServeHTTP(recorder, req)
-	answer, err := io.ReadAll(recorder.Result().Body)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if recorder.Code != code {
-		w.Fatalf("%s %s answered %d, want %d: %s", method, path, recorder.Code, code, answer)
-	}
-	return gjson.ParseBytes(answer)
+	return gjson.Parse(accesstest.Caller{TB: w, Handler: w.api}.Want(code, method, path, body).Body)
 }
 
 const (
@@ -121,14 +104,8 @@ func TestRemoveNeedsTheVerb(t *testing.T) {
 	each(t, func(w *world) {
 		uid := w.stuck("a", "example.com/one", "example.com/two")
 		as := func(user, method, path, body string) (int, string) {
-			req := accesstest.As(httptest.NewRequest(method, path, strings.NewReader(body)), user)
-			req.Header.Set("Content-Type", "application/json")
-			if method == "PATCH" {
-				req.Header.Set("Content-Type", "application/merge-patch+json")
-			}
-			recorder := httptest.NewRecorder()
-			w.api.ServeHTTP(recorder, req)
-			return recorder.Code, recorder.Body.String()
+			a := accesstest.Caller{TB: t, Handler: w.api}.Do(accesstest.As(accesstest.Request(method, path, body), user))
+			return a.Code, a.Body
 		}
 		byUID := fmt.Sprintf(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"FinalizerRemoval","spec":{"object":{"uid":%q},"finalizer":"example.com/one","reason":"x"}}`, uid)
 		for _, test := range []struct {

@@ -3,11 +3,11 @@ package apiservice
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
@@ -164,13 +164,12 @@ func TestRun(t *testing.T) {
 		go func() { done <- keeper.Run(ctx) }()
 	}
 	one.Writer.Kinds.Put(k)
-	deadline := time.Now().Add(60 * time.Second)
-	for !slices.Contains(names(t, one), "v1.test.dev") || !slices.Contains(names(t, one), "v1.storage.k8s.io") {
-		if time.Now().After(deadline) {
-			t.Fatalf("still only %v", names(t, one))
+	dbtest.Until(t, "the new kind has an APIService", func() error {
+		if have := names(t, one); !slices.Contains(have, "v1.test.dev") || !slices.Contains(have, "v1.storage.k8s.io") {
+			return fmt.Errorf("only %v", have)
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return nil
+	})
 	cancel()
 	for range 2 {
 		if err := <-done; err != nil {

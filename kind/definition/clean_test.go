@@ -37,7 +37,7 @@ func TestDeletion(t *testing.T) {
 		r.answers(http.StatusNotFound, widgets+"/free")
 		r.has("widgets.test.dev", "Terminating", "True")
 		// The object with a finalizer still exists, is served, and is being deleted.
-		r.until("the held object is being deleted", func() error {
+		dbtest.Until(r.t, "the held object is being deleted", func() error {
 			if code, body := r.call("GET", widgets+"/held", ""); code != http.StatusOK || !strings.Contains(body, "deletionTimestamp") {
 				return fmt.Errorf("%d %s", code, body)
 			}
@@ -62,7 +62,7 @@ func TestDeletionWaitsForOtherFinalizers(t *testing.T) {
 		r.do(http.StatusCreated, "POST", crds, body)
 		r.answers(http.StatusOK, widgets)
 		r.do(http.StatusOK, "DELETE", crds+"/widgets.test.dev", "")
-		r.until("our finalizer is gone", func() error {
+		dbtest.Until(r.t, "our finalizer is gone", func() error {
 			if _, body := r.call("GET", crds+"/widgets.test.dev", ""); strings.Contains(body, cleanupFinalizer) {
 				return fmt.Errorf("%s", body)
 			}

@@ -107,7 +107,7 @@ func TestSpecChange(t *testing.T) {
 		r.do(http.StatusOK, "PATCH", crds+"/widgets.test.dev", `{"metadata":{"labels":{"a":"b"}}}`)
 		r.do(http.StatusOK, "PATCH", crds+"/widgets.test.dev", `{"spec":{"versions":[{"name":"v1","served":true,"storage":true,
 			"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"size":{"type":"integer","maximum":5}}}}}}}]}}`)
-		r.until("the new schema is enforced", func() error {
+		dbtest.Until(r.t, "the new schema is enforced", func() error {
 			if code, body := r.call("POST", widgets+"?dryRun=All", create("b")); code != http.StatusUnprocessableEntity {
 				return fmt.Errorf("%d %s", code, body)
 			}

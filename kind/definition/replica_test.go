@@ -43,7 +43,7 @@ func TestReplicasAgree(t *testing.T) {
 				creators.Wait()
 				r := both[0]
 				var established []string
-				r.until("both have a verdict", func() error {
+				dbtest.Until(r.t, "both have a verdict", func() error {
 					established = nil
 					for _, plural := range plurals {
 						all := r.conditions(plural + "." + group)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -25,9 +24,6 @@ import (
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
-
-// patience limits how long a test waits for an expected event.
-const patience = 20 * time.Second
 
 // replica is one server: a registry, a controller that can be stopped, and the API.
 type replica struct {
@@ -76,45 +72,20 @@ func newWorld(t *testing.T, db *sqldb.DB) *replica {
 
 // call sends a request as an administrator.
 func (r *replica) call(method, path, body string) (int, string) {
-	req := httptest.NewRequest(method, path, strings.NewReader(body))
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	accesstest.Admin(req)
-	w := httptest.NewRecorder()
-	r.api.ServeHTTP(w, req)
-	return w.Code, w.Body.String()
+	a := accesstest.Caller{TB: r.t, Handler: r.api}.Send(method, path, body)
+	return a.Code, a.Body
 }
 
-// do is call for a request whose status code is known.
+// do sends a request whose status code is known, as an administrator.
 func (r *replica) do(want int, method, path, body string) string {
 	r.t.Helper()
-	code, answer := r.call(method, path, body)
-	if code != want {
-		r.t.Fatalf("%s %s answered %d, want %d: %s", method, path, code, want, answer)
-	}
-	return answer
-}
-
-// until polls until the condition holds.
-func (r *replica) until(what string, check func() error) {
-	r.t.Helper()
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	var err error
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-ticker.C {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	r.t.Fatalf("%s: still not after %s: %v", what, patience, err)
+	return accesstest.Caller{TB: r.t, Handler: r.api}.Want(want, method, path, body).Body
 }
 
 // answers waits until a GET answers with the code.
 func (r *replica) answers(want int, path string) {
 	r.t.Helper()
-	r.until(fmt.Sprintf("GET %s answers %d", path, want), func() error {
+	dbtest.Until(r.t, fmt.Sprintf("GET %s answers %d", path, want), func() error {
 		if code, body := r.call("GET", path, ""); code != want {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -156,7 +127,7 @@ func (r *replica) conditions(name string) map[string]string {
 // has waits for a condition.
 func (r *replica) has(name, condition, status string) {
 	r.t.Helper()
-	r.until(fmt.Sprintf("%s is %s=%s", name, condition, status), func() error {
+	dbtest.Until(r.t, fmt.Sprintf("%s is %s=%s", name, condition, status), func() error {
 		if all := r.conditions(name); all[condition] != status {
 			return fmt.Errorf("conditions %v", all)
 		}

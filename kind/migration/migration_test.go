@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -57,17 +56,9 @@ func newWorld(t *testing.T, st *store.Store) *world {
 	if err := follower.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- follower.Run(ctx) }()
 	w.api = api.New(api.Config{Store: st, Kinds: w.kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, Logger: log})
-	t.Cleanup(func() {
-		w.api.Close(context.Background())
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { w.api.Close(context.Background()) })
+	storetest.Background(t, follower.Run)
 	var err error
 	if w.Controller, err = New(st, w.kinds, crds, log); err != nil {
 		t.Fatal(err)
@@ -77,34 +68,14 @@ func newWorld(t *testing.T, st *store.Store) *world {
 
 func (w *world) do(want int, method, path, body string) string {
 	w.Helper()
-	req := httptest.NewRequest(method, path, strings.NewReader(body))
-	req.Header.Set("Content-Type", "application/json")
-	if method == http.MethodPatch {
-		req.Header.Set("Content-Type", "application/merge-patch+json")
-	}
-	accesstest.Admin(req)
-	answer := httptest.NewRecorder()
-	w.api.ServeHTTP(answer, req)
-	if answer.Code != want {
-		w.Fatalf("%s %s answered %d, want %d: %s", method, path, answer.Code, want, answer.Body)
-	}
-	return answer.Body.String()
-}
-
-func (w *world) until(what string, check func() bool) {
-	w.Helper()
-	for end := time.Now().Add(patience); !check(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			w.Fatalf("%s: still not after %s", what, patience)
-		}
-	}
+	return accesstest.Caller{TB: w, Handler: w.api}.Want(want, method, path, body).Body
 }
 
 // define creates the kind Gear in v1, with some objects.
 func (w *world) define(objects int) {
 	w.Helper()
 	w.do(http.StatusCreated, "POST", definitions, crd("v1", "v1"))
-	w.until("gears are served", func() bool { return w.served(metav1.GroupResource{Group: "example.com", Resource: "gears"}) != nil })
+	dbtest.Await(w, "gears are served", func() bool { return w.served(metav1.GroupResource{Group: "example.com", Resource: "gears"}) != nil })
 	for i := range objects {
 		w.do(http.StatusCreated, "POST", gears, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Gear","metadata":{"name":"g%03d"},"spec":{"teeth":%d}}`, i, i))
 	}
@@ -189,7 +160,7 @@ func TestMigration(t *testing.T) {
 	eachEngine(t, func(w *world) {
 		w.define(page + 10)
 		w.change()
-		w.until("v2 is stored", func() bool {
+		dbtest.Await(w, "v2 is stored", func() bool {
 			return w.served(metav1.GroupResource{Group: "example.com", Resource: "gears"}).StoredAs == "v2"
 		})
 		w.start("first")
@@ -277,7 +248,7 @@ func TestDefinitionChangesDuringMigration(t *testing.T) {
 	w.start("m")
 	w.dieHalfway("m", 1)
 	w.change()
-	w.until("the migration ends", func() bool { return !w.runOne() })
+	dbtest.Await(w, "the migration ends", func() bool { return !w.runOne() })
 	after := w.do(http.StatusOK, "GET", gearsCRD, "")
 	if got := gjson.Get(after, "status.storedVersions").Raw; got != `["v1","v2"]` {
 		t.Errorf("storedVersions = %s", got)

@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/exeunt/exeunt/registry/registrytest"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -86,7 +85,7 @@ func TestGCRun(t *testing.T) {
 		w.Push(image{Repo: "r", Name: "kept", Layers: []string{"k"}, Tags: []string{"1"}})
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(ctx) }()
-		registrytest.Until(w, "Run has set the delays", func() bool {
+		dbtest.Await(w, "Run has set the delays", func() bool {
 			return w.Count(`SELECT count(*) FROM gc_review_after_defaults WHERE value > 0`) == 0
 		})
 		w.upload("r", "old", time.Now().Add(-48*time.Hour))
@@ -221,7 +220,7 @@ func TestGCOff(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.c.Run(ctx) }()
-		registrytest.Until(w, "Run has set the delays", func() bool {
+		dbtest.Await(w, "Run has set the delays", func() bool {
 			return w.Count(`SELECT count(*) FROM gc_review_after_defaults WHERE value = 0`) >= 2
 		})
 		w.Push(image{Repo: "r", Name: "m"})

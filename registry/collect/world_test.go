@@ -68,8 +68,8 @@ func (w *world) ended(result <-chan error) error {
 	select {
 	case err := <-result:
 		return err
-	case <-time.After(registrytest.Patience):
-		w.Fatalf("Run has not ended within %s", registrytest.Patience)
+	case <-time.After(dbtest.Patience):
+		w.Fatalf("Run has not ended within %s", dbtest.Patience)
 		return nil
 	}
 }

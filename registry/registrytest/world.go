@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"time"
 
 	"github.com/opencontainers/go-digest"
 
@@ -64,17 +63,4 @@ func (w *World) Bytes(text string) string {
 		w.Fatal(err)
 	}
 	return upload.Path()
-}
-
-// Patience is how long a test waits for an event.
-const Patience = time.Minute
-
-// Until waits until a condition is true.
-func Until(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(Patience); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", Patience, what)
-		}
-	}
 }

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/exeunt/exeunt/deletion/preview"
 	deletionv1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -14,9 +18,7 @@ import (
 	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
-	"github.com/opencontainers/go-digest"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestStatus: it follows the content, is written once for many pushes, and not
@@ -198,16 +200,16 @@ func TestRun(t *testing.T) {
 		}()
 		figures := func(want string) {
 			w.Helper()
-			var got string
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			dbtest.Until(w, "the status is right", func() error {
+				var got string
 				if u := w.object("shop", "web"); u != nil {
 					got = fmt.Sprintf("size %d, tags %d, reclaimable %d", figure(u, "size"), figure(u, "tags"), figure(u, "reclaimable"))
 				}
-				if got == want {
-					return
+				if got != want {
+					return fmt.Errorf("status is %s, want %s", got, want)
 				}
-			}
-			w.Fatalf("status is %s, want %s", got, want)
+				return nil
+			})
 		}
 		w.push("shop/web", "1", "12345")
 		figures("size 7, tags 1, reclaimable 0")

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestLife: an agent joins, stops, comes back without a token, drains on request and leaves.
@@ -94,7 +95,7 @@ func TestDrainWaitsForConnections(t *testing.T) {
 	address := w.node("alpha").Spec.Address
 	conn := w.dial(address)
 	w.delete("alpha")
-	w.until("no more connections", func() bool {
+	dbtest.Await(w, "no more connections", func() bool {
 		other, err := net.Dial("tcp", address)
 		if err != nil {
 			return true
@@ -105,7 +106,7 @@ func TestDrainWaitsForConnections(t *testing.T) {
 	if err := talk(conn); err != nil {
 		t.Errorf("the connection that was open: %v", err)
 	}
-	w.until("Draining", func() bool { return w.node("alpha").Status.Phase == v1alpha1.PhaseDraining })
+	dbtest.Await(w, "Draining", func() bool { return w.node("alpha").Status.Phase == v1alpha1.PhaseDraining })
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -137,16 +137,6 @@ func (p *process) wait() error {
 	}
 }
 
-// until polls for a condition.
-func (w *world) until(what string, condition func() bool) {
-	w.Helper()
-	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("waiting for %s", what)
-		}
-	}
-}
-
 // node reads a node's object; nil: there is none.
 func (w *world) node(name string) *v1alpha1.MeshNode {
 	w.Helper()
@@ -168,7 +158,7 @@ func (w *world) node(name string) *v1alpha1.MeshNode {
 func (w *world) joined(c Config) *process {
 	w.Helper()
 	p := w.start(c)
-	w.until(c.Name+" to join", func() bool {
+	dbtest.Await(w, c.Name+" to join", func() bool {
 		select {
 		case <-p.ended:
 			w.Fatalf("the agent ended: %v", p.err)

@@ -1,0 +1,34 @@
+package dbtest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Patience limits how long a test waits for what must happen. No test passes or fails by the
+// time that something takes: the limit only ends a test that would hang.
+const Patience = time.Minute
+
+// Until polls until check returns nil. What does not happen ends the test, with check's last error.
+func Until(t testing.TB, what string, check func() error) {
+	t.Helper()
+	end := time.Now().Add(Patience)
+	for err := check(); err != nil; err = check() {
+		if time.Now().After(end) {
+			t.Fatalf("waited %s until %s: %v", Patience, what, err)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// Await is Until for a condition.
+func Await(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	Until(t, what, func() error {
+		if done() {
+			return nil
+		}
+		return fmt.Errorf("not yet")
+	})
+}
