@@ -51,7 +51,7 @@ test: ## all tests, on SQLite and on PostgreSQL, some packages also under the ra
 long-race: ## the server's own tests under the race detector
 	script/postgres script/compiler go test -race -timeout 20m ./...
 
-long-e2e: ## only the end-to-end tests: kubectl, client-go, controller-runtime, crashes
+long-e2e: ## the end-to-end tests, each on both engines and in its full size; make test has most of them on one engine
 	cd test && ../script/postgres ../script/chromium go test -p 1 -count=$(COUNT) -timeout 30m ./...
 
 long-clients: ## docker, podman, skopeo, crane, helm and cosign against the registry; builds or installs them, which takes minutes
@@ -81,7 +81,7 @@ long-random: ## what is random or repeated in `make test`, many times more: grap
 	script/postgres go test -count=1 -timeout 1h ./deletion/preview -run TestPreviewIsWhatADeleteDoes -preview-graphs $(or $(SEEDS),300)0
 	script/postgres go test -count=1 -timeout 1h ./deletion/archive -run 'TestCallBack$$|TestUndoRestoresTheWorld' -undo-worlds $(or $(SEEDS),300)
 	script/postgres go test -count=1 -timeout 1h ./api -run TestNamesCanBeDeleted -names $(or $(SEEDS),300)
-	cd test && ../script/postgres go test -count=1 -timeout 1h ./crash -run TestKill -rounds 20 -kill 1m -every-store
+	cd test && ../script/postgres go test -count=1 -timeout 1h ./crash -run TestKill -rounds 20 -kill 1m
 	cd test && ../script/postgres go test -count=1 -timeout 1h ./broker -run 'TestKill$$' -kills 10
 
 long-spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long

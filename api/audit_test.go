@@ -276,6 +276,7 @@ func TestAuditSecrets(t *testing.T) {
 
 // TestAuditWatch: a watch is recorded when it begins and when it ends, and streams.
 func TestAuditWatch(t *testing.T) {
+	t.Parallel()
 	w := newAudited(t, "- level: RequestResponse\n")
 	for _, header := range []string{"X-Path: fast", "Accept: application/vnd.kubernetes.protobuf"} {
 		r := w.want(200, "GET", configMaps+"?watch=1&timeoutSeconds=1", "", header)

@@ -257,6 +257,7 @@ func TestWatchesCountByCost(t *testing.T) {
 		"both":                 "&labelSelector=" + terms(175) + "&fieldSelector=" + strings.ReplaceAll(terms(175), "a0", "metadata.name"),
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits more than it works
 			w := newWorld(t, store.Options{})
 			w.api.selectors = inflight.New(20)
 			watch := configMaps + "?watch=true&resourceVersion=1&timeoutSeconds=1"

@@ -271,6 +271,7 @@ func TestDeleteCollection(t *testing.T) {
 
 // TestLargeCollectionIsLogged: a DeleteCollection has one line in the log from a size on.
 func TestLargeCollectionIsLogged(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, store.Options{})
 	var log bytes.Buffer
 	w.api.Logger = slog.New(slog.NewTextHandler(&log, nil))

@@ -18,8 +18,12 @@ import (
 // selects the path.
 func eachWatchPath(t *testing.T, test func(t *testing.T, base string)) {
 	t.Helper()
-	t.Run("stored bytes", func(t *testing.T) { test(t, configMaps+"?watch=true") })
-	t.Run("library", func(t *testing.T) { test(t, configMaps+"?watch=true&pretty=false") })
+	for name, query := range map[string]string{"stored bytes": "", "library": "&pretty=false"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, configMaps+"?watch=true"+query)
+		})
+	}
 }
 
 func TestWatchEvents(t *testing.T) {

@@ -172,10 +172,13 @@ func TestStopsInOrder(t *testing.T) {
 	if transport, err := rest.HTTPClientFor(r.http); err == nil {
 		transport.CloseIdleConnections()
 	}
-	if after := settledAt(before); after > before {
-		buf := make([]byte, 1<<20)
-		t.Errorf("%d goroutines before, %d after:\n%s", before, after, buf[:runtime.Stack(buf, true)])
-	}
+	dbtest.Until(t, "no goroutine is left", func() error {
+		if after := runtime.NumGoroutine(); after > before {
+			buf := make([]byte, 1<<20)
+			return fmt.Errorf("%d goroutines before, %d after:\n%s", before, after, buf[:runtime.Stack(buf, true)])
+		}
+		return nil
+	})
 
 	again := start(t, config)
 	list, err := again.client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
@@ -211,16 +214,6 @@ func settled() int {
 		lowest = min(lowest, runtime.NumGoroutine())
 	}
 	return lowest
-}
-
-// settledAt waits until there are no more goroutines than before.
-func settledAt(before int) int {
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
-		if n := settled(); n <= before {
-			return n
-		}
-	}
-	return runtime.NumGoroutine()
 }
 
 func TestSecondServerIsKeptOut(t *testing.T) {

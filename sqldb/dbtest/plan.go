@@ -4,11 +4,28 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
+
+// storeScan matches SQLite's scan of one of the store's tables that grow, or of its alias.
+var storeScan = regexp.MustCompile(`SCAN (o|c|d|a|r|w|objects|changes|owners|archive|archive_cascades|archive_spans|dropped_references)\b`)
+
+// SearchesOnly checks statements of the store, by name: SQLite reads none of the tables that grow
+// from its beginning.
+func SearchesOnly(t *testing.T, statements map[string]string) {
+	t.Helper()
+	db := OpenDB(t, sqldb.SQLite)
+	argument := regexp.MustCompile(`\$\d+`)
+	for name, statement := range statements {
+		if plan := Plan(t, sqldb.SQLite, db.Reader(), argument.ReplaceAllString(statement, "'x'")); storeScan.MatchString(plan) {
+			t.Errorf("%s:\n%s", name, plan)
+		}
+	}
+}
 
 // Querier is a pool or a transaction.
 type Querier interface {

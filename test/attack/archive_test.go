@@ -16,7 +16,7 @@ import (
 func TestArchiveOfOthers(t *testing.T) {
 	t.Parallel() // it waits more than it works
 	const deletions, workers = 200, 4
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel() // most of it waits for the next run of expiry
 			a := newTarget(t, harness.Start(t, engine, "--archive-max-bytes=20000000"))

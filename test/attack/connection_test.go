@@ -207,7 +207,7 @@ func (a *connections) address(r stalled) string {
 // TestStalledClientsHoldNoConnection: no request holds a database connection while it
 // waits for its client.
 func TestStalledClientsHoldNoConnection(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			a := newConnections(t, engine)
 			a.fill(t)

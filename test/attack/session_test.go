@@ -225,7 +225,7 @@ func (b *browsers) answers(what, cookie string, want int) {
 // TestSessionsEndWithTheirCredential: a session of the console is good as long as the
 // credential that it was made from, on every replica, and not longer after a restart.
 func TestSessionsEndWithTheirCredential(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			b := newBrowsers(t, engine)

@@ -53,7 +53,7 @@ func each(t *testing.T, test func(w *world)) {
 func eachWith(t *testing.T, flags func(w *world) []string, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, engine, flags)

@@ -18,7 +18,7 @@ import (
 // creates first too, and the dry run says the same as the run: what they allow, and what
 // they refuse.
 func TestDryRunAsksWebhooks(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			s := harness.Start(t, engine)
 			h := startHooks(t)

@@ -21,6 +21,9 @@ var objects = flag.Int("objects", 20_000, "how many ConfigMaps TestManyObjects m
 // TestManyObjects: the page stays responsive with many objects and a large cascade. The
 // test logs the longest task and the heap size, and does not assert them.
 func TestManyObjects(t *testing.T) {
+	if testing.Short() {
+		*objects = 3000
+	}
 	s := harness.Start(t, harness.SQLite)
 	client := fast(t, s.Config())
 	ctx := t.Context()

@@ -21,7 +21,7 @@ import (
 // whole. The restored server has every write that was acknowledged before the last backup
 // began, and every image byte for byte.
 func TestKillBackup(t *testing.T) {
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.Both(t, func(t *testing.T, s *harness.Server) {
 		target := filepath.Join(t.TempDir(), "backups")
 		w := newBackupWriters(t, s)
 		w.await(t, 20)

@@ -39,7 +39,7 @@ const (
 // reference dangles, and a watch that was resumed after each crash received every deletion
 // exactly once.
 func TestKillCascades(t *testing.T) {
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.Both(t, func(t *testing.T, s *harness.Server) {
 		servers := []*harness.Server{s}
 		if s.Engine == harness.Postgres {
 			servers = append(servers, s.Replica(t))

@@ -30,7 +30,7 @@ var killRounds = flag.Int("rounds", 3, "how often TestKill kills a server; TestK
 // TestKill loops: many clients write, the test kills the process at a random moment,
 // starts it again, and compares.
 func TestKill(t *testing.T) {
-	harness.Each(t, func(t *testing.T, s *harness.Server) {
+	harness.Both(t, func(t *testing.T, s *harness.Server) {
 		first := newest(t, s.HTTP())
 		books := make([]*book, workers)
 		var written atomic.Int64

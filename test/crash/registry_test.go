@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/exeunt/exeunt/test/harness"
 )
-
-var everyStore = flag.Bool("every-store", false, "kill registries on every pair of engine and store, not on two of them")
 
 // reviewAtOnce makes the registry review at once. Promises still hold for a while, because
 // a push on a slow machine takes that long.
@@ -31,7 +28,7 @@ const reviewAtOnce = "blob_upload=0s,manifest_upload=0s,manifest_delete=0s,layer
 func TestKillRegistry(t *testing.T) {
 	for _, engine := range []string{harness.SQLite, harness.Postgres} {
 		for _, s3 := range []bool{false, true} {
-			if s3 != (engine == harness.Postgres) && !*everyStore {
+			if s3 != (engine == harness.Postgres) && testing.Short() {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/s3=%v", engine, s3), func(t *testing.T) { killRegistry(t, engine, s3) })

@@ -365,7 +365,7 @@ func TestDelete(t *testing.T) {
 // TestHeld: the guard holds a definition with all objects of its kind, which stay usable,
 // until a client confirms the number of objects.
 func TestHeld(t *testing.T) {
-	for _, name := range []string{harness.SQLite, harness.Postgres} {
+	for _, name := range harness.Engines(t.Name()) {
 		t.Run(name, func(t *testing.T) {
 			s := harness.Start(t, name, "--max-cascade=3")
 			r := rig{T: t, s: s, h: s.HTTP()}

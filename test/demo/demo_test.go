@@ -22,7 +22,7 @@ import (
 
 // TestDemo runs the demo on both engines and checks everything that it claims.
 func TestDemo(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			r, database, metrics := run(t, engine)
 			t.Run("metrics", func(t *testing.T) { checkMetrics(t, metrics) })

@@ -8,6 +8,7 @@ package harness
 
 import (
 	"fmt"
+	"hash/crc32"
 	"testing"
 	"time"
 )
@@ -22,10 +23,32 @@ const (
 // generous because test machines are slow; a healthy server never needs it.
 const Patience = 90 * time.Second
 
-// Each runs a test once per engine, on a fresh server each.
+// Engines are those that a test runs on: with -short one, which its name decides, because the
+// server's own tests, of what reaches SQL, run on both.
+func Engines(name string) []string {
+	both := []string{SQLite, Postgres}
+	if !testing.Short() {
+		return both
+	}
+	i := crc32.ChecksumIEEE([]byte(name)) % 2
+	return both[i : i+1]
+}
+
+// Each runs a test on each of its Engines, with a fresh server.
 func Each(t *testing.T, test func(t *testing.T, s *Server)) {
 	t.Helper()
-	for _, engine := range []string{SQLite, Postgres} {
+	each(t, Engines(t.Name()), test)
+}
+
+// Both is Each for a test whose subject is the database: always on both engines.
+func Both(t *testing.T, test func(t *testing.T, s *Server)) {
+	t.Helper()
+	each(t, []string{SQLite, Postgres}, test)
+}
+
+func each(t *testing.T, engines []string, test func(t *testing.T, s *Server)) {
+	t.Helper()
+	for _, engine := range engines {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel() // the engines wait more than they work
 			test(t, Start(t, engine))

@@ -1,6 +1,6 @@
 // Package kubectl_test runs the real kubectl against the real server. Each
-// script in testdata is one scenario, run on a server of its own on either
-// engine.
+// script in testdata is one scenario, run on a server of its own on each engine,
+// or on one of them with -short.
 //
 // The scripts are in the testscript language: "exec kubectl ..." must succeed
 // ("! exec" must fail), "stdout" and "stderr" match the last command's output
@@ -27,10 +27,20 @@ import (
 
 func TestScripts(t *testing.T) {
 	kubectl := harness.KubectlPath(t)
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	scripts, err := filepath.Glob("testdata/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]string{}
+	for _, script := range scripts {
+		for _, engine := range harness.Engines(script) {
+			files[engine] = append(files[engine], script)
+		}
+	}
+	for engine, files := range files {
 		t.Run(engine, func(t *testing.T) {
 			testscript.Run(t, testscript.Params{
-				Dir:                 "testdata",
+				Files:               files,
 				RequireExplicitExec: true,
 				Setup:               func(env *testscript.Env) error { return setup(env, engine, kubectl) },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -20,7 +20,7 @@ import (
 // a heartbeat every second.
 func each(t *testing.T, test func(t *testing.T, s *harness.Server)) {
 	t.Helper()
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			s := harness.Start(t, engine, "--mesh-heartbeat", "1s")
 			kubectl(t, s, "create", "namespace", "shop")

@@ -36,7 +36,7 @@ type doorFlow struct {
 
 func eachDoorFlow(t *testing.T, test func(f doorFlow), flags ...string) {
 	t.Helper()
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			dir := t.TempDir()
 			policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -259,7 +259,7 @@ func TestPushPassesTheDoor(t *testing.T) {
 // a push creates. The namespace is left, empty, and the next push goes on. Then the namespace
 // is deleted at the same moment: the push is denied, and leaves nothing.
 func TestFirstPushKilled(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			s := harness.Start(t, engine)
 			f := doorFlow{repositoryFlow{t, s, s.Registry() + "/"}, "", map[string]string{harness.RegistryUser: s.RegistryToken()}}

@@ -32,7 +32,7 @@ type repositoryFlow struct {
 
 func eachRepositoryFlow(t *testing.T, test func(f repositoryFlow), flags ...string) {
 	t.Helper()
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			s := harness.Start(t, engine, flags...)
 			test(repositoryFlow{t, s, s.Registry() + "/"})

@@ -15,7 +15,7 @@ import (
 // secret or token is in the log, the audit log or the database, and one command leads
 // from a removed object to the request that removed it.
 func TestPlantedSecrets(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) { plantSecrets(t, engine) })
 	}
 }

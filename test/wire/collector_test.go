@@ -24,7 +24,7 @@ func own(t *testing.T, s *harness.Server) {
 // without owner, also after a restart and past the time at which a collector scans. A
 // server with the collector removes it.
 func TestWithoutCollector(t *testing.T) {
-	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			s := harness.Start(t, engine, "--enable-garbage-collector=false")
 			own(t, s)
