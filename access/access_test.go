@@ -58,7 +58,7 @@ func client(t *testing.T, kubeconfig string) (*rest.Config, *http.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Timeout = 10 * time.Second
+	config.Timeout = time.Minute
 	c, err := rest.HTTPClientFor(config)
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func get(url string, trust *Identity, cert *tls.Certificate) (int, error) {
 	}
 	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
-	answer, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Get(url)
+	answer, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Get(url)
 	if err != nil {
 		return 0, err
 	}

@@ -83,7 +83,7 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	newClient := func() *http.Client {
-		return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}}
+		return &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{pair}}}}
 	}
 	get := func(c *http.Client) bool {
 		resp, err := c.Get(server.URL)
@@ -126,7 +126,7 @@ func TestProtocols(t *testing.T) {
 	server := serve(t, open(t, t.TempDir(), hosts, time.Now()))
 	dial := func(c *tls.Config) error {
 		c.InsecureSkipVerify = true
-		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", server.Listener.Addr().String(), c)
+		conn, err := tls.DialWithDialer(&net.Dialer{Timeout: time.Minute}, "tcp", server.Listener.Addr().String(), c)
 		if err == nil {
 			conn.Close()
 		}

@@ -182,15 +182,7 @@ func TestSessionsAreBounded(t *testing.T) {
 		stopped, stop := context.WithCancel(ctx)
 		done := make(chan error)
 		go func() { done <- s.Run(stopped) }()
-		deadline := time.Now().Add(20 * time.Second)
-		for left := -1; left != 0; time.Sleep(10 * time.Millisecond) {
-			if _, err := db.Row(ctx, `SELECT count(*) FROM console_sessions`, nil, &left); err != nil {
-				t.Fatal(err)
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%d sessions are left after the sweep", left)
-			}
-		}
+		dbtest.Await(t, "no session is left after the sweep", func() bool { return dbtest.NewSQL(t, db).Count(`SELECT count(*) FROM console_sessions`) == 0 })
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/sqldb"
@@ -97,18 +96,12 @@ func (w *world) hold(statement string) (release func()) {
 // waiting returns when n connections wait for a lock.
 func (w *world) waiting(n int) {
 	w.Helper()
-	got := 0
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		_, err := w.DB.Row(w.Context(),
-			`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`, nil, &got)
-		if err != nil {
-			w.Fatal(err)
+	dbtest.Until(w, "requests wait", func() error {
+		if got := w.Count(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`); got < n {
+			return fmt.Errorf("%d requests wait, not %d", got, n)
 		}
-		if got >= n {
-			return
-		}
-	}
-	w.Fatalf("%d requests wait, not %d", got, n)
+		return nil
+	})
 }
 
 // TestRaceUndeleteOfATag: a tag is undeleted while a push of it is under way. The undelete

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // start runs an engine until the test ends.
@@ -36,7 +37,7 @@ func receive(t *testing.T, seen chan string, want string) {
 		if got != want {
 			t.Fatalf("reviewed %s, want %s", got, want)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(dbtest.Patience):
 		t.Fatalf("%s was not reviewed", want)
 	}
 }

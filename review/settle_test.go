@@ -66,7 +66,7 @@ func TestReviewEndsWithItsLease(t *testing.T) {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(20 * time.Second):
+			case <-time.After(dbtest.Patience):
 				return nil, errors.New("nothing cut the review off")
 			}
 		})

@@ -14,10 +14,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // late is longer than any answer may take, and much shorter than a body that never ends.
-const late = 10 * time.Second
+const late = dbtest.Patience
 
 // reader answers 408 for a body that was too slow, 401 without reading for the path /refuse,
 // and otherwise the number of bytes received.

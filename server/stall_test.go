@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // stalled returns a connection with the timeout, and the client's end of it.
@@ -45,7 +46,7 @@ func TestStalledWriteEnds(t *testing.T) {
 	if err := server.SetWriteDeadline(time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.Write([]byte("x")); err == nil || time.Since(start) > 20*time.Second {
+	if _, err := server.Write([]byte("x")); err == nil || time.Since(start) > dbtest.Patience {
 		t.Errorf("the write after it ended with %v", err)
 	}
 }
@@ -69,7 +70,7 @@ func TestDeadlineEndsARunningWrite(t *testing.T) {
 				t.Errorf("the write ended with %v", err)
 			}
 			return
-		case <-time.After(20 * time.Second):
+		case <-time.After(dbtest.Patience):
 			t.Fatal("the write still runs")
 		}
 	}

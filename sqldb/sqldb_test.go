@@ -298,7 +298,7 @@ func TestRowWaitsForItsContext(t *testing.T) {
 			if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the read ended with %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(dbtest.Patience):
 			t.Fatal("the read waits for a connection long after its context has ended")
 		}
 	})

@@ -519,12 +519,7 @@ func inOneBatch(t *testing.T, s *Store, ops []func() error) []error {
 	for i, op := range ops {
 		callers.Go(func() { errs[i] = op() })
 	}
-	for deadline := time.Now().Add(10 * time.Second); len(s.writer.queue) < len(ops); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			close(queued)
-			t.Fatal("not all operations were queued")
-		}
-	}
+	dbtest.Await(t, "all operations are queued", func() bool { return len(s.writer.queue) >= len(ops) })
 	close(queued)
 	callers.Wait()
 	return append(errs, <-held)

@@ -227,7 +227,7 @@ func TestRun(t *testing.T) {
 		}
 		for _, row := range rows {
 			var got string
-			for deadline := time.Now().Add(20 * time.Second); got == "" && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			dbtest.Await(t, row.name+" is answered", func() bool {
 				obj, err := w.Get(t.Context(), Requests, "", row.name)
 				if err != nil {
 					t.Fatal(err)
@@ -245,7 +245,8 @@ func TestRun(t *testing.T) {
 					}
 					got += certificate.Subject.CommonName
 				}
-			}
+				return got != ""
+			})
 			if got != row.want {
 				t.Fatalf("%s: %q, want %q", row.name, got, row.want)
 			}

@@ -137,7 +137,7 @@ func (w *world) status(name string) string {
 
 func (w *world) review() {
 	w.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(dbtest.Patience)
 	for {
 		if _, err := w.ledger.Engine().RunOne(w.Context()); err != nil {
 			w.Fatal(err)

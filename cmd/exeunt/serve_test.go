@@ -2,15 +2,16 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/exeunt/exeunt/server"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestServeRegistrySwitches: each flag of the registry's collection takes effect, and
@@ -58,16 +59,17 @@ func statsWith(t *testing.T, flag string) string {
 		}
 		checkStarted(t, printed.String(), data)
 	}()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	var answer string
+	dbtest.Until(t, "the collector has begun", func() error {
 		code, stdout, stderr := run(t, "registry", "gc", "stats", "--kubeconfig", filepath.Join(data, "kubeconfig"))
 		// The delays are written when the collector begins.
-		if code == 0 && (!strings.Contains(flag, "=tag_switch=") || strings.Contains(stdout, "36h")) {
-			return stdout
+		if code != 0 || strings.Contains(flag, "=tag_switch=") && !strings.Contains(stdout, "36h") {
+			return fmt.Errorf("no answer: %s\n%s", stdout, stderr)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("no answer: %s\n%s", stdout, stderr)
-		}
-	}
+		answer = stdout
+		return nil
+	})
+	return answer
 }
 
 // checkStarted: with -o json the server prints one line, with its addresses.

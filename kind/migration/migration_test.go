@@ -30,7 +30,6 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 const (
-	patience    = 20 * time.Second
 	migrations  = "/apis/storagemigration.k8s.io/v1/storageversionmigrations"
 	definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	gearsCRD    = definitions + "/gears.example.com"
