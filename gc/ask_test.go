@@ -148,7 +148,7 @@ func TestForegroundAsks(t *testing.T) {
 			w.Errorf("waiting: %q", got)
 		}
 		refuse = false
-		w.clock.advance(2 * time.Minute)
+		w.clock.Advance(2 * time.Minute)
 		w.settle()
 		w.want("")
 		w.wantAsks("")
@@ -277,7 +277,7 @@ func TestKillBetweenAskAndDelete(t *testing.T) {
 		w.want("b<a")
 		w.wantAsks("b")
 		h.answer = nil
-		w.clock.advance(2 * time.Minute)
+		w.clock.Advance(2 * time.Minute)
 		w.settle()
 		w.want("")
 		w.wantAsks("")
@@ -319,7 +319,7 @@ func TestHookThatIsDown(t *testing.T) {
 		}
 		down = false
 		for range 6 {
-			w.clock.advance(time.Minute)
+			w.clock.Advance(time.Minute)
 			w.settle()
 		}
 		w.want("")

@@ -46,7 +46,7 @@ func (w *world) children(owner string, n int) {
 // wait is longer than the guard's pause.
 func (w *world) wait() {
 	w.Helper()
-	w.clock.advance(2 * guardRecheck)
+	w.clock.Advance(2 * guardRecheck)
 	w.drain()
 }
 

@@ -88,7 +88,7 @@ func TestNamespacePodsFirst(t *testing.T) {
 			"NamespaceContentRemaining SomeResourcesRemain: Some resources are remaining: pods. has 2 resource instances, things.example.com has 2 resource instances",
 			"NamespaceFinalizersRemaining SomeFinalizersRemain: Some content in the namespace has finalizers remaining: "+held+" in 1 resource instances")
 
-		w.clock.advance(time.Minute)
+		w.clock.Advance(time.Minute)
 		zero := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 		w.deleteWith("pods:p", zero) // grace over, finalizer left
 		w.update("pods:p", finalizers())
@@ -119,7 +119,7 @@ func TestNamespaceConditionsKeepTheirTime(t *testing.T) {
 		w.delete("namespaces:/n", background)
 		w.drain()
 		first := w.getNamespace("n").Status.Conditions[3].LastTransitionTime
-		w.clock.advance(time.Minute)
+		w.clock.Advance(time.Minute)
 		w.update("a", finalizers())
 		w.drain()
 		c := w.getNamespace("n").Status.Conditions[3]
@@ -223,7 +223,7 @@ func TestNamespaceContentFailure(t *testing.T) {
 			w.Errorf("condition %+v", c)
 		}
 		w.exec(`UPDATE changes SET body = $1 WHERE name = 'a'`, []byte(`{"metadata":{"name":"a"}}`))
-		w.clock.advance(contentRetry)
+		w.clock.Advance(contentRetry)
 		w.drain()
 		w.want("")
 	})

@@ -51,7 +51,7 @@ func TestProgress(t *testing.T) {
 		if got := w.told(); got != "a in n ×1: 10 gone, 30 remaining" {
 			t.Fatalf("told again at once: %q", got)
 		}
-		w.clock.advance(progressEvery)
+		w.clock.Advance(progressEvery)
 		w.turn()
 		if got := w.told(); got != "a in n ×2: 30 gone, 10 remaining" {
 			t.Fatalf("got %q", got)

@@ -32,7 +32,7 @@ func (w *world) interrupted(between func()) review.Result {
 // turnThrough is one turn with another transactor.
 func (w *world) turnThrough(transact review.Transactor[*store.Tx]) review.Result {
 	w.Helper()
-	e, err := review.New(w.db, queue, w.gc, transact, review.Options{Now: w.clock.now, Logger: slog.New(slog.DiscardHandler)})
+	e, err := review.New(w.db, queue, w.gc, transact, review.Options{Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestLeaseEndsDuringReview(t *testing.T) {
 		w.delete("a", background)
 		var revision int64
 		r := w.interrupted(func() {
-			w.clock.advance(2 * time.Minute)
+			w.clock.Advance(2 * time.Minute)
 			other.drain()
 			revision = other.store.Revision()
 		})
@@ -230,7 +230,7 @@ func TestCrashBetweenActAndSettle(t *testing.T) {
 			return w.store.Transact(ctx, func(tx *store.Tx) error { return errors.Join(fn(tx), crash) })
 		})
 		w.want("b<a")
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		w.restart()
 		w.drain()
 		w.want("")
@@ -296,7 +296,7 @@ func TestPoisonedObject(t *testing.T) {
 		}
 		w.exec(`UPDATE changes SET body = $1 WHERE name = 'b1'`,
 			[]byte(`{"metadata":{"name":"b1","ownerReferences":[{"uid":"`+string(w.uids["b"])+`"}]}}`))
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		w.drain()
 		w.want("")
 	})
@@ -316,7 +316,7 @@ func TestKilledWithClaims(t *testing.T) {
 			if r := w.turn(); r.Claimed != 0 {
 				w.Errorf("another replica's claims were taken: %+v", r)
 			}
-			w.clock.advance(time.Hour)
+			w.clock.Advance(time.Hour)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,18 +63,12 @@ type world struct {
 	kinds      *kind.Registry
 	opts       Options
 	stop       func()
-	clock      *clock
+	clock      *dbtest.Clock
 	uids       map[string]types.UID // the newest object of each name
 	named      map[types.UID]string
 	archiveFor time.Duration // what the next start gives the store
 	made       *int          // objects, for uids that are the same in every run
 }
-
-// clock is the time of a test.
-type clock struct{ millis atomic.Int64 }
-
-func (c *clock) now() time.Time          { return time.UnixMilli(c.millis.Load()).UTC() }
-func (c *clock) advance(d time.Duration) { c.millis.Add(d.Milliseconds()) }
 
 // each runs a test in a world on each engine.
 func each(t *testing.T, test func(w *world)) {
@@ -98,11 +91,10 @@ func newArchivingWorld(t testing.TB, db *sqldb.DB, o Options) *world {
 func newWorldThat(t testing.TB, db *sqldb.DB, o Options, archiveFor time.Duration) *world {
 	t.Helper()
 	w := &world{
-		TB: t, db: db, opts: o, archiveFor: archiveFor, kinds: kind.NewRegistry(testKinds()), clock: &clock{},
+		TB: t, db: db, opts: o, archiveFor: archiveFor, kinds: kind.NewRegistry(testKinds()), clock: dbtest.NewClock(),
 		uids: map[string]types.UID{}, named: map[types.UID]string{}, made: new(int),
 	}
-	w.clock.millis.Store(time.Now().Truncate(time.Second).UnixMilli())
-	w.opts.Now = w.clock.now
+	w.opts.Now = w.clock.Now
 	if _, measured := t.(*testing.B); !measured && o.Budget == 0 {
 		w.opts.Budget = firstBudget // in a test the real time decides nothing
 	}
@@ -114,7 +106,7 @@ func newWorldThat(t testing.TB, db *sqldb.DB, o Options, archiveFor time.Duratio
 // start opens a store and a collector, as a server does.
 func (w *world) start() {
 	w.Helper()
-	w.store, w.stop = storetest.Start(w, store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.now, PollEvery: time.Hour, Archive: store.ArchiveOptions{For: w.archiveFor}})
+	w.store, w.stop = storetest.Start(w, store.Options{DB: w.db, Logger: w.opts.Logger, Now: w.clock.Now, PollEvery: time.Hour, Archive: store.ArchiveOptions{For: w.archiveFor}})
 	var err error
 	if w.gc, err = New(w.db, w.store, w.kinds, w.opts); err != nil {
 		w.Fatal(err)
@@ -430,7 +422,7 @@ func (w *world) addNamespace(name string, more ...string) {
 // claim marks the queue's rows as being under review.
 func (w *world) claim() {
 	w.Helper()
-	w.exec(`UPDATE gc_object_reviews SET claim_token = 'token', claim_until = $1`, w.clock.now().Add(time.Hour).UnixMilli())
+	w.exec(`UPDATE gc_object_reviews SET claim_token = 'token', claim_until = $1`, w.clock.Now().Add(time.Hour).UnixMilli())
 }
 
 // exec changes the database without the store.

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,10 +23,9 @@ import (
 // abandoned: it updates its row while bytes arrive.
 func TestUploadOfDays(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
-		var ahead atomic.Int64 // of the clock
-		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		w := newWorld(t, db, registry.Config{Now: now})
-		c, err := collect.New(db, w.blobs, collect.Options{Now: now})
+		var clock dbtest.Clock
+		w := newWorld(t, db, registry.Config{Now: clock.Now})
+		c, err := collect.New(db, w.blobs, collect.Options{Now: clock.Now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +43,7 @@ func TestUploadOfDays(t *testing.T) {
 			if n, err := c.RemoveAbandoned(t.Context()); n != 0 || err != nil {
 				t.Fatalf("%d uploads are taken for abandoned: %v", n, err)
 			}
-			ahead.Add(int64(23 * time.Hour))
+			clock.Advance(23 * time.Hour)
 		}
 		if err := feed.Close(); err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 // mintFor makes a token for a provisioned resource, a moment after the last.
 func (w *world) mintFor(resource string) v1alpha1.Token {
 	w.Helper()
-	w.clock.advance(time.Millisecond)
+	w.clock.Advance(time.Millisecond)
 	t, err := w.mesh.Mint(w.Context(), Order{Project: "shop", Resource: resource, TTL: time.Hour, Actor: brokerActor})
 	if err != nil {
 		w.Fatal(err)
@@ -57,7 +57,7 @@ func TestDeregisterNamesItsStep(t *testing.T) {
 			t.Errorf("the cause is lost: %v", err)
 		}
 
-		closed, err := store.Open(t.Context(), store.Options{DB: w.db, Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+		closed, err := store.Open(t.Context(), store.Options{DB: w.db, Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestDeregisterNamesItsStep(t *testing.T) {
 		}
 
 		w.denied("deregister", w.mesh.Ports().Deregister(t.Context(), id), "")
-		broken, err := review.New(w.db, queue, failing{errors.New("disk full")}, review.Transactions(w.db), review.Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+		broken, err := review.New(w.db, queue, failing{errors.New("disk full")}, review.Transactions(w.db), review.Options{Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestDeregisterNamesItsStep(t *testing.T) {
 		}
 		expect(w.mesh.Ports().Deregister(t.Context(), id), broker.StepRemoval, "removal: review of node web: disk full")
 
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		w.review()
 		w.denied("deregister after the removal", w.mesh.Ports().Deregister(t.Context(), id), "")
 		if w.registered(n.token) {

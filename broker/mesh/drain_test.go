@@ -85,7 +85,7 @@ func TestDrain(t *testing.T) {
 			w.check()
 		}
 		o := w.object("alpha")
-		if o.Status.Phase != v1alpha1.PhaseDraining || !o.Status.DrainDeadline.Time.Equal(w.clock.read().Add(30*time.Second)) {
+		if o.Status.Phase != v1alpha1.PhaseDraining || !o.Status.DrainDeadline.Time.Equal(w.clock.Now().Add(30*time.Second)) {
 			t.Errorf("status: %+v", o.Status)
 		}
 		w.denied("drained", w.mesh.Drained(t.Context(), n.Node), "")
@@ -104,19 +104,19 @@ func TestDrain(t *testing.T) {
 func TestDrainTimeout(t *testing.T) {
 	each(t, func(w *world) {
 		silent, busy := w.enrol("silent"), w.enrol("busy")
-		w.clock.advance(35 * time.Second)
+		w.clock.Advance(35 * time.Second)
 		if _, err := w.mesh.Heartbeat(t.Context(), busy.Node); err != nil {
 			t.Fatal(err)
 		}
 		w.delete("silent")
 		w.delete("busy")
 		w.review()
-		w.clock.advance(29 * time.Second)
+		w.clock.Advance(29 * time.Second)
 		w.review()
 		if !w.registered(silent.token) || !w.registered(busy.token) {
 			t.Error("a node was removed before its time")
 		}
-		w.clock.advance(time.Second)
+		w.clock.Advance(time.Second)
 		w.review()
 		w.left(silent, "removed without acknowledgement after 30s: unreachable, no heartbeat since "+silent.token.CreatedAt.Format(time.RFC3339))
 		w.left(busy, "removed without acknowledgement after 30s: it sends heartbeats, but did not finish in time")
@@ -143,21 +143,21 @@ func TestUnreachable(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		beat()
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		phase(v1alpha1.PhaseReady, true)
-		w.clock.advance(10 * time.Second)
+		w.clock.Advance(10 * time.Second)
 		phase(v1alpha1.PhaseUnreachable, false)
 		revision := w.store.Revision()
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		phase(v1alpha1.PhaseUnreachable, false)
 		if got := w.store.Revision(); got != revision {
 			t.Error("nothing changed, and something was written")
 		}
 		beat()
 		phase(v1alpha1.PhaseReady, true)
-		w.clock.advance(40 * time.Second)
+		w.clock.Advance(40 * time.Second)
 		phase(v1alpha1.PhaseUnreachable, false)
 	})
 }

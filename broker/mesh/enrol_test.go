@@ -97,13 +97,13 @@ func TestDenials(t *testing.T) {
 func TestEnrolExpired(t *testing.T) {
 	each(t, func(w *world) {
 		told, asked, late := w.mint(), w.mint(), w.mint()
-		w.clock.advance(time.Hour)
+		w.clock.Advance(time.Hour)
 		_, err := w.mesh.Enrol(t.Context(), request(told.Text, "a"))
 		w.denied("enrol after an hour", err, v1alpha1.ReasonTokenExpired)
 		if got := w.state(asked); got != StateExpired {
 			t.Errorf("state after an hour: %s", got)
 		}
-		w.clock.advance(-time.Minute)
+		w.clock.Advance(-time.Minute)
 		for name, token := range map[string]v1alpha1.Token{"told": told, "asked": asked} {
 			_, err := w.mesh.Enrol(t.Context(), request(token.Text, name))
 			w.denied("enrol by a slow clock, "+name, err, v1alpha1.ReasonTokenExpired)
@@ -237,7 +237,7 @@ func TestPrune(t *testing.T) {
 		if err := w.mesh.Drained(t.Context(), gone.Node); err != nil {
 			t.Fatal(err)
 		}
-		w.clock.advance(keepTokens + 2*time.Hour)
+		w.clock.Advance(keepTokens + 2*time.Hour)
 		w.mint()
 		for name, c := range map[string]struct {
 			token v1alpha1.Token

@@ -122,7 +122,7 @@ func TestBetweenProofAndTransaction(t *testing.T) {
 			return err
 		}, v1alpha1.ReasonTokenConsumed},
 		{"expired", func(w *world, token v1alpha1.Token) error {
-			w.clock.advance(time.Hour)
+			w.clock.Advance(time.Hour)
 			return nil
 		}, v1alpha1.ReasonTokenExpired},
 		{"replaced", func(w *world, token v1alpha1.Token) error {
@@ -236,7 +236,7 @@ func (w *world) between(do func()) *review.Engine {
 		}
 		return w.store.Transact(ctx, fn)
 	}
-	e, err := review.New(w.db, queue, w.mesh, transact, review.Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+	e, err := review.New(w.db, queue, w.mesh, transact, review.Options{Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -250,20 +250,20 @@ func TestWordAgainstDeadline(t *testing.T) {
 		first := w.enrol("first")
 		w.delete("first")
 		w.review()
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		w.reviewBy(w.between(func() { w.denied("a word in time", w.mesh.Drained(t.Context(), first.Node), "") }))
 		w.left(first, howDrained)
 
 		late := w.enrol("late")
 		w.delete("late")
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		w.review()
 		w.denied("a word too late", w.mesh.Drained(t.Context(), late.Node), v1alpha1.ReasonUnknownNode)
 		w.left(late, "did not finish in time")
 
 		both := w.enrol("both")
 		w.delete("both")
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		other := w.replica()
 		errs := together(
 			func() error { return other.Drained(t.Context(), both.Node) },
@@ -292,14 +292,14 @@ func TestHeartbeatAgainstReview(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.clock.advance(40 * time.Second)
+		w.clock.Advance(40 * time.Second)
 		w.reviewBy(w.between(beat))
 		if got := w.object("alpha").Status.Phase; got != v1alpha1.PhaseReady {
 			t.Errorf("heartbeat after the claim: %s", got)
 		}
-		w.clock.advance(40 * time.Second)
+		w.clock.Advance(40 * time.Second)
 		w.review()
-		w.clock.advance(time.Second)
+		w.clock.Advance(time.Second)
 		beat()
 		w.reviewBy(w.between(beat)) // a heartbeat while a review is about to mark it
 		w.review()
@@ -315,18 +315,18 @@ func TestHeartbeatAgainstReview(t *testing.T) {
 func TestHeartbeatUnderWay(t *testing.T) {
 	each(t, func(w *world) {
 		n := w.enrol("alpha")
-		w.clock.advance(40 * time.Second)
+		w.clock.Advance(40 * time.Second)
 		err := w.store.Transact(t.Context(), func(tx *store.Tx) error {
 			found, err := find(t.Context(), tx, n.UID)
 			if err != nil {
 				return err
 			}
 			var b sqldb.Batch // as if a heartbeat had arrived since
-			b.Exec(seen, n.UID, w.clock.read().UnixMilli())
+			b.Exec(seen, n.UID, w.clock.Now().UnixMilli())
 			if err := tx.Send(t.Context(), &b); err != nil {
 				return err
 			}
-			written, err := w.mesh.markReady(t.Context(), tx, found, false, w.clock.read())
+			written, err := w.mesh.markReady(t.Context(), tx, found, false, w.clock.Now())
 			if written {
 				t.Error("a node with a fresh heartbeat is marked unreachable")
 			}
@@ -339,9 +339,9 @@ func TestHeartbeatUnderWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.clock.advance(40 * time.Second)
+		w.clock.Advance(40 * time.Second)
 		var b sqldb.Batch
-		b.Exec(seen, n.UID, w.clock.read().UnixMilli())
+		b.Exec(seen, n.UID, w.clock.Now().UnixMilli())
 		if err := tx.Send(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
@@ -379,7 +379,7 @@ func TestHeartbeatAgainstRemoval(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := w.mesh.remove(t.Context(), tx, found, howDrained, w.clock.read()); err != nil {
+			if err := w.mesh.remove(t.Context(), tx, found, howDrained, w.clock.Now()); err != nil {
 				return err
 			}
 			go func() {
@@ -399,7 +399,7 @@ func TestHeartbeatAgainstRemoval(t *testing.T) {
 			t.Fatal(err)
 		}
 		var b sqldb.Batch
-		b.Exec(seen, heard.UID, w.clock.read().UnixMilli())
+		b.Exec(seen, heard.UID, w.clock.Now().UnixMilli())
 		if err := tx.Send(t.Context(), &b); err != nil {
 			t.Fatal(err)
 		}
@@ -425,7 +425,7 @@ func TestDeleteAgainstEnrolAgain(t *testing.T) {
 		if _, err := w.mesh.Enrol(t.Context(), r); err != nil {
 			t.Errorf("the same request while the node drains: %v", err)
 		}
-		w.clock.advance(30 * time.Second)
+		w.clock.Advance(30 * time.Second)
 		w.review()
 		if w.object("alpha") != nil {
 			t.Error("the node is still there")

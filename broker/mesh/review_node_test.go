@@ -25,7 +25,7 @@ func TestSuite(t *testing.T) {
 }
 
 func (w *world) suite() reviewtest.World {
-	w.clock.advance(-time.Hour) // the suite's own clock is the present
+	w.clock.Advance(-time.Hour) // the suite's own clock is the present
 	names := map[string]v1alpha1.Token{}
 	reviewer, transactor := reviewtest.Plain(w.mesh, w.store.Transact)
 	return reviewtest.World{
@@ -55,7 +55,7 @@ func (w *world) insert(i int, more func(b *sqldb.Batch, n node)) (n node) {
 	w.Helper()
 	name := "node-" + strconv.Itoa(i)
 	err := w.store.Transact(w.Context(), func(tx *store.Tx) (err error) {
-		now := w.clock.read()
+		now := w.clock.Now()
 		var b sqldb.Batch
 		b.Exec(insertToken, name, "shop", "", "no hash", now.UnixMilli(), "jo", now.UnixMilli())
 		if err := tx.Send(w.Context(), &b); err != nil {

@@ -29,25 +29,7 @@ type world struct {
 	db    *sqldb.DB
 	store *store.Store
 	mesh  *Mesh
-	clock *clock
-}
-
-// clock is moved by the test.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time // guarded by mu
-}
-
-func (c *clock) read() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) advance(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
+	clock *dbtest.Clock
 }
 
 func each(t *testing.T, test func(w *world)) {
@@ -60,7 +42,7 @@ func each(t *testing.T, test func(w *world)) {
 
 func newWorld(t testing.TB, engine sqldb.Engine) *world {
 	t.Helper()
-	w := &world{TB: t, url: dbtest.Open(t, engine), clock: &clock{now: time.Now().Truncate(time.Second)}}
+	w := &world{TB: t, url: dbtest.Open(t, engine), clock: dbtest.NewClock()}
 	w.db = dbtest.Connect(t, w.url)
 	w.store = w.openStore(w.db)
 	w.mesh = w.newMesh(w.db, w.store)
@@ -72,12 +54,12 @@ func newWorld(t testing.TB, engine sqldb.Engine) *world {
 // openStore is a replica's store.
 func (w *world) openStore(db *sqldb.DB) *store.Store {
 	w.Helper()
-	return storetest.Run(w, store.Options{DB: db, Now: w.clock.read, Archive: store.ArchiveOptions{For: time.Hour}})
+	return storetest.Run(w, store.Options{DB: db, Now: w.clock.Now, Archive: store.ArchiveOptions{For: time.Hour}})
 }
 
 func (w *world) newMesh(db *sqldb.DB, st *store.Store) *Mesh {
 	w.Helper()
-	m, err := New(db, st, kind.NewRegistry(nil), Options{Now: w.clock.read, Logger: slog.New(slog.DiscardHandler)})
+	m, err := New(db, st, kind.NewRegistry(nil), Options{Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}

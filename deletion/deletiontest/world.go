@@ -43,7 +43,7 @@ type World struct {
 	Now       time.Time // of the service under test; the others have the real time
 	API       *api.API  // set by Policed
 	serial    atomic.Int64
-	skipped   atomic.Int64 // see Later
+	clock     dbtest.Clock // the collector's
 	policies  policies
 }
 
@@ -59,7 +59,7 @@ func NewWith(t testing.TB, o store.Options, c gc.Options, prepare ...func(*store
 	w := &World{SQL: dbtest.NewSQL(t, o.DB), T: t, Now: time.Now(), Store: storetest.Run(t, o, prepare...)}
 	w.Kinds = kind.NewRegistry(append(builtin.Kinds(), custom.Definition()))
 	c.Logger, c.Admission = slog.New(slog.DiscardHandler), judge{w}
-	c.Now = func() time.Time { return time.Now().Add(time.Duration(w.skipped.Load())) }
+	c.Now = w.clock.Now
 	var err error
 	if w.Collector, err = gc.New(o.DB, w.Store, w.Kinds, c); err != nil {
 		t.Fatal(err)
@@ -167,7 +167,7 @@ func With(policy metav1.DeletionPropagation) metav1.DeleteOptions {
 }
 
 // Later advances the collector's clock.
-func (w *World) Later(d time.Duration) { w.skipped.Add(int64(d)) }
+func (w *World) Later(d time.Duration) { w.clock.Advance(d) }
 
 // Turn is a turn of each of the collector's queues. claimed is the reviews that were due, ended how
 // many of them are not due again.

@@ -57,7 +57,7 @@ func TestGCBadKey(t *testing.T) {
 		w.Push(image{Repo: "r", Name: "m"})
 		w.Exec(`INSERT INTO gc_manifest_review_queue (manifest, review_after, review_count, event, created_at) VALUES ('nonsense', 0, 0, 'x', 0)`)
 		w.Exec(`INSERT INTO gc_unlink_queue (path, review_after, review_count, event, created_at) VALUES ('../../etc/passwd', 0, 0, 'x', 0)`)
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		turn, err := w.c.RunOne(t.Context())
 		if err != nil || turn.Manifests.Failed != 1 || turn.Manifests.Acted != 1 || turn.Unlinks.Failed != 1 {
 			t.Errorf("%+v, %v", turn, err)
@@ -162,13 +162,13 @@ func TestGCFailuresCount(t *testing.T) {
 		}
 		w.allowDeletes("manifests")
 		w.refuseDeletes("blobs", "digest", w.DigestOf("poison"))
-		w.later(24 * time.Hour) // past the backoff
+		w.clock.Advance(24 * time.Hour) // past the backoff
 		w.collectFailing()
 		if got := failed(workerBlob, EventLayerDelete); got != 1 {
 			t.Errorf("%v blob reviews failed, want 1", got)
 		}
 		w.allowDeletes("blobs")
-		w.later(24 * time.Hour)
+		w.clock.Advance(24 * time.Hour)
 		w.collectFailing()
 		w.Want("")
 	})

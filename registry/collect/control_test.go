@@ -25,7 +25,7 @@ func TestControl(t *testing.T) {
 
 		w.Exec(`DELETE FROM tags`)
 		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":[{"repository":"r","digest":"`+w.DigestOf("m")+`"}]`)
-		w.later(48 * time.Hour)
+		w.clock.Advance(48 * time.Hour)
 		w.ask(http.MethodPost, "/gc/run", 200, `"complete":true,"manifests":1,"blobs":2`)
 
 		w.ask(http.MethodPost, "/gc", 405, "use GET")
@@ -43,7 +43,7 @@ func TestControlSwitches(t *testing.T) {
 	dbtest.EachParallel(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{KeepManifests: true, KeepBlobs: true, KeepSignatures: true, Off: true})
 		w.Push(image{Repo: "r", Name: "m", Config: "c"})
-		w.later(48 * time.Hour)
+		w.clock.Advance(48 * time.Hour)
 		w.ask(http.MethodGet, "/gc", 200, `"off":true,"collectManifests":false,"collectBlobs":false,"collectSignatures":false`)
 		w.ask(http.MethodGet, "/gc/dry-run", 200, `"manifests":[]`)
 		w.ask(http.MethodPost, "/gc/run", 200, `"complete":true,"manifests":0,"blobs":0`)

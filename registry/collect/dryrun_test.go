@@ -213,7 +213,7 @@ func TestGCStats(t *testing.T) {
 		}
 		// To six o'clock, by at most twelve hours: midnight must not come between, and the
 		// reviews of a day must not be due.
-		w.later(time.Until(time.Now().Add(-6 * time.Hour).Truncate(12 * time.Hour).Add(18 * time.Hour)))
+		w.clock.Advance(time.Until(time.Now().Add(-6 * time.Hour).Truncate(12 * time.Hour).Add(18 * time.Hour)))
 		w.Exec(`UPDATE gc_unlink_queue SET review_after = 0`)
 		if _, err := w.c.RunOne(t.Context()); err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestGCStats(t *testing.T) {
 		if s, err = w.c.Stats(t.Context()); err != nil || s.Reclaimed != 6 {
 			t.Errorf("stats %+v, %v, want the bytes of both uploads given back", s, err)
 		}
-		w.later(24 * time.Hour)
+		w.clock.Advance(24 * time.Hour)
 		if s, err = w.c.Stats(t.Context()); err != nil || s.Reclaimed != 0 {
 			t.Errorf("stats %+v, %v, want no bytes given back on the next day", s, err)
 		}

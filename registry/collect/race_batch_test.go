@@ -42,7 +42,7 @@ func TestGCRaceBatchOfManifests(t *testing.T) {
 			w.DeleteManifest("r", "a")
 			w.Exec(`UPDATE manifests SET media_type_id = media_type_id WHERE digest = $1`, w.DigestOf("b"))
 			w.Exec(`UPDATE gc_manifest_review_queue SET review_after = $1 WHERE manifest LIKE '%' || $2`,
-				w.now().Add(24*time.Hour).UnixMilli(), w.DigestOf("b"))
+				w.clock.Now().Add(24*time.Hour).UnixMilli(), w.DigestOf("b"))
 		})
 		if r.Acted != 1 || r.Done != 2 || r.Left != 1 {
 			t.Errorf("%+v", r)
@@ -105,7 +105,7 @@ func TestGCRaceBatchOfBlobs(t *testing.T) {
 		return w.SendPush(tx, image{Repo: "r", Name: "m", Layers: []string{"b"}, Tags: []string{"1"}}, &id)
 	})
 	r := w.reviewBlobsStopped(afterHold, func() {
-		w.Exec(`UPDATE gc_blob_review_queue SET review_after = $1 WHERE digest = $2`, w.now().Add(24*time.Hour).UnixMilli(), w.DigestOf("c"))
+		w.Exec(`UPDATE gc_blob_review_queue SET review_after = $1 WHERE digest = $2`, w.clock.Now().Add(24*time.Hour).UnixMilli(), w.DigestOf("c"))
 		w.Exec(`DELETE FROM blobs WHERE digest = $1`, w.DigestOf("d"))
 	})
 	if r.Acted != 1 || r.Done != 2 || r.Postponed != 2 {

@@ -63,7 +63,7 @@ func TestGCRaceBlobHead(t *testing.T) {
 		w.Blob("r", "a")
 		r := w.reviewBlobsStopped(afterHold, func() {
 			w.Exec(statement.KeepBlob, w.DigestOf("a"), "r")
-			w.Exec(`UPDATE gc_blob_review_queue SET review_after = $1`, w.now().Add(24*time.Hour).UnixMilli())
+			w.Exec(`UPDATE gc_blob_review_queue SET review_after = $1`, w.clock.Now().Add(24*time.Hour).UnixMilli())
 		})
 		if r.Left != 1 {
 			t.Errorf("the review was settled: %+v", r)

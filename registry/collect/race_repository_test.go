@@ -96,7 +96,7 @@ func TestRemovalInterrupted(t *testing.T) {
 			transact := func(ctx context.Context, fn func(*countingTx) error) error {
 				return w.c.transact(ctx, func(tx *countingTx) error { return errors.Join(fn(tx), dies) })
 			}
-			e, err := review.New(w.DB, repositoryQueue, &repositoryReviewer{w.c}, transact, review.Options{Now: w.now})
+			e, err := review.New(w.DB, repositoryQueue, &repositoryReviewer{w.c}, transact, review.Options{Now: w.clock.Now})
 			if err != nil {
 				w.Fatal(err)
 			}

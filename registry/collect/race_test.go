@@ -48,7 +48,7 @@ func raceWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.Postgres), Options{})
-	w.later(25 * time.Hour)
+	w.clock.Advance(25 * time.Hour)
 	return w
 }
 
@@ -63,7 +63,7 @@ func (w *world) reviewStopped(q review.Queue, r review.Reviewer[*countingTx], at
 			return fn(tx)
 		})
 	}
-	e, err := review.New(w.DB, q, r, transact, review.Options{Now: w.now, Logger: slog.New(slog.DiscardHandler)})
+	e, err := review.New(w.DB, q, r, transact, review.Options{Now: w.clock.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestGCRaceTagCreated(t *testing.T) {
 		r := w.reviewManifestsStopped(afterHold, func() {
 			// By digest: no tag, no list, only the delay of a day.
 			w.Exec(`UPDATE manifests SET media_type_id = media_type_id`)
-			w.Exec(`UPDATE gc_manifest_review_queue SET review_after = $1`, w.now().Add(24*time.Hour).UnixMilli())
+			w.Exec(`UPDATE gc_manifest_review_queue SET review_after = $1`, w.clock.Now().Add(24*time.Hour).UnixMilli())
 		})
 		if r.Left != 1 {
 			t.Errorf("the review was settled: %+v", r)

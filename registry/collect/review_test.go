@@ -149,7 +149,7 @@ func TestGCCollects(t *testing.T) {
 // turn runs one turn of the manifests' reviews.
 func (w *world) turn() {
 	w.Helper()
-	w.later(25 * time.Hour)
+	w.clock.Advance(25 * time.Hour)
 	if r, err := w.c.manifests.RunOne(w.Context()); err != nil || r.Acted != 1 || r.Failed != 0 {
 		w.Fatalf("%+v, %v; want one manifest deleted", r, err)
 	}
@@ -337,7 +337,7 @@ func TestGCSweep(t *testing.T) {
 		if n, err := w.c.Sweep(t.Context()); n != 0 || err != nil {
 			t.Errorf("swept %d, %v: want 0: these may be uploads that just began", n, err)
 		}
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		for _, want := range []int{1, 0} { // the second time it is already queued
 			if n, err := w.c.Sweep(t.Context()); n != want || err != nil {
 				t.Errorf("swept %d, want %d: %v", n, want, err)
@@ -374,7 +374,7 @@ func TestGCRepush(t *testing.T) {
 		store := &brokenStore{Store: w.Store, broken: true}
 		w.c.blobs = store
 		w.Blob("r", "a")
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		if r, err := w.c.blobRows.RunOne(t.Context()); err != nil || r.Acted != 1 {
 			t.Fatal(r, err)
 		}
@@ -383,7 +383,7 @@ func TestGCRepush(t *testing.T) {
 		if w.Paths["a"] == first {
 			t.Fatal("a path was used twice")
 		}
-		w.later(time.Hour)
+		w.clock.Advance(time.Hour)
 		if r, err := w.c.unlinks.RunOne(t.Context()); err != nil || r.Failed != 1 {
 			t.Fatalf("%+v, %v; want one failure", r, err)
 		}
@@ -391,7 +391,7 @@ func TestGCRepush(t *testing.T) {
 			t.Errorf("last error %q", got)
 		}
 		store.broken = false
-		w.later(time.Hour)
+		w.clock.Advance(time.Hour)
 		if r, err := w.c.unlinks.RunOne(t.Context()); err != nil || r.Acted != 1 {
 			t.Fatal(r, err)
 		}
@@ -419,7 +419,7 @@ func (s *hangingStore) Remove(ctx context.Context, path string) error {
 func TestGCRemoveTimeout(t *testing.T) {
 	each(t, func(w *world) {
 		lost := w.Bytes("lost")
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		if n, err := w.c.Sweep(t.Context()); n != 1 || err != nil {
 			t.Errorf("swept %d: %v", n, err)
 		}
@@ -432,7 +432,7 @@ func TestGCRemoveTimeout(t *testing.T) {
 			t.Errorf("counted %v timeouts", n)
 		}
 		store.hangs = false
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		if r, err := w.c.unlinks.RunOne(t.Context()); err != nil || r.Acted != 1 {
 			t.Errorf("when the store works: %+v, %v", r, err)
 		}

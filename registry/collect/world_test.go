@@ -3,7 +3,6 @@ package collect
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,10 +14,8 @@ import (
 // world is a registry at the level of its rows, with a collector.
 type world struct {
 	*registrytest.World
-	c *Collector
-
-	mu    sync.Mutex
-	ahead time.Duration // how far the collector's clock is ahead of the database's; guarded by mu
+	c     *Collector
+	clock dbtest.Clock // the collector's
 }
 
 type image = registrytest.Image
@@ -39,7 +36,7 @@ func newWorld(t *testing.T, db *sqldb.DB, o Options) *world {
 // with replaces the collector of the world.
 func (w *world) with(o Options) {
 	w.Helper()
-	o.Now, o.Logger = w.now, slog.New(slog.DiscardHandler)
+	o.Now, o.Logger = w.clock.Now, slog.New(slog.DiscardHandler)
 	var err error
 	if w.c, err = New(w.DB, w.Store, o); err != nil {
 		w.Fatal(err)
@@ -47,19 +44,6 @@ func (w *world) with(o Options) {
 	if err := w.c.configure(w.Context()); err != nil {
 		w.Fatal(err)
 	}
-}
-
-func (w *world) now() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Now().Add(w.ahead)
-}
-
-// later moves the collector's clock forward.
-func (w *world) later(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ahead += d
 }
 
 // ended waits for the end of a Run, and returns its error.
@@ -77,7 +61,7 @@ func (w *world) ended(result <-chan error) error {
 // settle moves the clock and runs the collector until it is idle.
 func (w *world) settle(after time.Duration) {
 	w.Helper()
-	w.later(after)
+	w.clock.Advance(after)
 	for range 50 {
 		turn, err := w.c.RunOne(w.Context())
 		if err != nil {

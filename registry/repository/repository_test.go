@@ -6,13 +6,14 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	deletionv1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/store"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // TestFirstPush: the first push creates the object and its namespace, and later
@@ -171,7 +172,7 @@ func TestRestored(t *testing.T) {
 			if n := w.Count(`SELECT count(*) FROM repositories WHERE gc_hold`); n != 0 {
 				w.Errorf("what is deleted is on hold")
 			}
-			w.later(25 * time.Hour) // reviews run, and keep what can be restored
+			w.clock.Advance(25 * time.Hour) // reviews run, and keep what can be restored
 			w.collect()
 			if r := w.restore("shop", "web"); r.Outcome != deletionv1.Created {
 				w.Fatalf("restore: %+v", r)
@@ -201,7 +202,7 @@ func TestRestoredPastAnother(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.delete("shop", "web")
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		w.collect()
 		status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), deletionv1.RestoreSpec{UID: first})
 		if err != nil || status.Created != 1 {
@@ -226,14 +227,14 @@ func TestContentGoes(t *testing.T) {
 			w.Fatalf("begin upload: %d %s", a.Code, a.Body)
 		}
 		w.delete("shop", "web")
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		w.collect()
 		if n := w.Count(`SELECT count(*) FROM repositories`); n != 2 {
 			w.Fatalf("%d rows while it can be restored", n)
 		}
 		w.purge()
 		w.collect()
-		w.later(25 * time.Hour) // the delay of its blobs after their manifests
+		w.clock.Advance(25 * time.Hour) // the delay of its blobs after their manifests
 		w.collect()
 		for table, want := range map[string]int{
 			"repositories": 1, "manifests": 1, "tags": 1, "blobs": 2, "blob_uploads": 0, "repository_blobs": 2,

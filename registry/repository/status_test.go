@@ -66,7 +66,7 @@ func TestStatus(t *testing.T) {
 		}); err != nil {
 			w.Fatal(err)
 		}
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		w.collect() // touches repositories that lost manifests
 		u = status("size 7, tags 0, manifests 0, reclaimable 0")
 		if at, _, _ := unstructured.NestedString(u.Object, "status", "lastPush"); at == "" {
@@ -83,7 +83,7 @@ func TestStatus(t *testing.T) {
 		status("size 7, tags 0, manifests 0, reclaimable 0")
 		w.want(201, "", "POST", "/v2/shop/web/blobs/uploads/?mount="+blob)
 		status("size 12, tags 0, manifests 0, reclaimable 5")
-		w.later(25 * time.Hour)
+		w.clock.Advance(25 * time.Hour)
 		w.collect() // touches repositories that lost blobs
 		status("size 7, tags 0, manifests 0, reclaimable 0")
 	})

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -55,9 +54,7 @@ type world struct {
 	api      *api.API
 	// before and after run around the creates of pushes, by resource.
 	before, after map[string]func()
-
-	mu    sync.Mutex
-	ahead time.Duration // how far the collector's clock is ahead; guarded by mu
+	clock         dbtest.Clock // the collector's
 }
 
 // settings are the options of tests.
@@ -110,7 +107,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 		t.Fatal(err)
 	}
 	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Touched: w.repos.Touch, Refresh: w.repos.Refresh, Logger: log})
-	w.garbage, err = collect.New(db, blobs, collect.Options{Changed: w.repos.Touch, Now: w.now, Logger: log})
+	w.garbage, err = collect.New(db, blobs, collect.Options{Changed: w.repos.Touch, Now: w.clock.Now, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,18 +144,6 @@ func (w *world) createAs(ctx context.Context, _ registry.Client, resource string
 		return err
 	}
 	return apierrors.FromObject(&status)
-}
-
-func (w *world) now() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Now().Add(w.ahead)
-}
-
-func (w *world) later(d time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.ahead += d
 }
 
 func (w *world) createNamespace(ctx context.Context, name string) error {
