@@ -3,6 +3,7 @@ module github.com/exeunt/exeunt
 go 1.26.0
 
 require (
+	filippo.io/age v1.2.1
 	github.com/coreos/go-oidc v2.5.0+incompatible
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/distribution/reference v0.6.0

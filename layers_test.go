@@ -61,7 +61,7 @@ var layers = map[string][]string{
 	"registry/blobstore":               {"internal/durable"},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
 	"registry/blobstore/s3test":        {},
-	"backup":                           {"internal/durable", "internal/task", "store", "registry", "registry/blobstore", "internal/lockfile", "sqldb"},
+	"backup":                           {"internal/durable", "internal/task", "object", "store", "store/seal", "registry", "registry/blobstore", "internal/lockfile", "sqldb"},
 	"broker":                           {},
 	"broker/brokertest":                {"broker"},
 	"broker/sqlbroker":                 {"broker", "sqldb", "internal/tracing"},
@@ -103,7 +103,8 @@ var layers = map[string][]string{
 	"kind/definition":                  {"internal/task", "store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"internal/task", "store", "kind", "object"},
 	"server":                           {"*"},
-	"cmd/exeunt":                       {"cmd/exeunt/settings", "lifecycle", "internal/durable", "internal/task", "internal/testprogram", "access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion", "deletion/v1", "broker/mesh/agent", "broker/mesh/v1alpha1", "gc", "registry", "registry/collect", "registry/importer", "registry/v1", "review", "sqldb/schema", "store/seal", "sqldb"},
+	"cmd/exeunt":                       {"cmd/exeunt/settings", "cmd/exeunt/explain", "lifecycle", "internal/durable", "internal/task", "internal/testprogram", "access", "backup", "access/v1", "server", "registry/verify", "bench", "deletion", "deletion/v1", "broker/mesh/agent", "broker/mesh/v1alpha1", "gc", "object", "registry", "registry/collect", "registry/importer", "registry/v1", "review", "sqldb/schema", "store/seal", "sqldb"},
+	"cmd/exeunt/explain":               {},
 	"cmd/exeunt/settings":              {"lifecycle", "server"},
 	"bench":                            {},
 }

@@ -66,6 +66,8 @@ type Manifest struct {
 	BlobBytes int64     `json:"blobBytes"`
 	// StoreID is the id that database and blob store share; empty means that there is no blob store.
 	StoreID string `json:"storeId,omitempty"`
+	// Recipients of age can read an encrypted backup. Empty: it is not encrypted.
+	Recipients []string `json:"recipients,omitempty"`
 	// SHA256 is the checksum of the manifest without this field. Format 1 has none.
 	SHA256 string `json:"sha256,omitempty"`
 }
@@ -127,14 +129,14 @@ type Progress struct {
 	Bytes       int64  // that were copied or read
 }
 
-// save writes a new file to the target.
-func (t *Target) save(ctx context.Context, name string, content io.Reader) (file File, err error) {
+// save writes a new file to the target, for the recipients.
+func (t *Target) save(ctx context.Context, name string, content io.Reader, recipients []string) (file File, err error) {
 	w, err := t.store.Create(ctx)
 	if err != nil {
 		return File{}, err
 	}
 	hash := sha256.New()
-	_, err = io.Copy(io.MultiWriter(w, hash), withContext(ctx, content))
+	err = copyEncrypted(ctx, io.MultiWriter(w, hash), content, recipients)
 	if err == nil {
 		err = w.Finish()
 	}
@@ -145,7 +147,27 @@ func (t *Target) save(ctx context.Context, name string, content io.Reader) (file
 	return file, nil
 }
 
-// open reads a file of a backup. At its end it compares size and checksum.
+func copyEncrypted(ctx context.Context, to io.Writer, content io.Reader, recipients []string) error {
+	out, err := encrypt(to, recipients)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, withContext(ctx, content)); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+// read reads the content of a file of a backup.
+func (t *Target) read(ctx context.Context, m Manifest, f File) (io.ReadCloser, error) {
+	content, err := t.open(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return t.decrypt(m, content)
+}
+
+// open reads a file as it is stored. At its end it compares size and checksum.
 func (t *Target) open(ctx context.Context, f File) (io.ReadCloser, error) {
 	content, err := t.store.Open(ctx, f.Path, 0)
 	if err != nil {

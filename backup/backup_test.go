@@ -144,7 +144,7 @@ func TestRestoreRefuses(t *testing.T) {
 			w.Fatal(err)
 		}
 		path := blobstore.PathOf(w.DigestOf("foreign"))
-		if err := write(w.Context(), blobs, path, strings.NewReader("foreign")); err != nil {
+		if err := write(w.Context(), blobs, path, strings.NewReader("foreign"), nil); err != nil {
 			w.Fatal(err)
 		}
 		refused("a blob store with bytes and without a mark", foreign)

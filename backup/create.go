@@ -30,6 +30,8 @@ type CreateOptions struct {
 	// Staging is a directory for the copy of an SQLite database, until it is in the
 	// target. Default: the target, or the system's directory for temporary files.
 	Staging string
+	// Recipients are those of age that can read the backup. Empty: it is not encrypted.
+	Recipients []string
 	// Progress is called from time to time, one call at a time. May be nil.
 	Progress func(Progress)
 
@@ -61,7 +63,7 @@ const copiers = 4
 func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result Result, err error) {
 	s = s.WithDefaults()
 	o.lease = cmp.Or(o.lease, holdLease)
-	if err := checkSource(s); err != nil {
+	if err := errors.Join(checkSource(s), CheckRecipients(o.Recipients)); err != nil {
 		return result, err
 	}
 	db, err := sqldb.OpenAsIs(ctx, s.Database)
@@ -78,7 +80,7 @@ func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result R
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	c := &creation{server: s, target: t, db: db, options: o}
-	c.manifest = Manifest{Format: format, ID: newID(time.Now()), Version: o.Version, Engine: string(db.Engine())}
+	c.manifest = Manifest{Format: format, ID: newID(time.Now()), Version: o.Version, Engine: string(db.Engine()), Recipients: o.Recipients}
 	h, err := takeHold(ctx, db, c.manifest.ID, t.location, o.lease)
 	if err != nil {
 		return result, err
@@ -203,7 +205,11 @@ func (c *creation) show(change func(*Progress)) {
 }
 
 func (c *creation) save(ctx context.Context, name string, content io.Reader) error {
-	file, err := c.target.save(ctx, name, countReader{content, func(n int) { c.show(func(p *Progress) { p.Bytes += int64(n) }) }})
+	recipients := c.manifest.Recipients
+	if name == blobList {
+		recipients = nil // a server that prunes reads it
+	}
+	file, err := c.target.save(ctx, name, countReader{content, func(n int) { c.show(func(p *Progress) { p.Bytes += int64(n) }) }}, recipients)
 	if file.Path != "" {
 		c.manifest.Files = append(c.manifest.Files, file)
 	}
@@ -261,7 +267,7 @@ func (c *creation) copyBlobs(ctx context.Context) error {
 	if len(c.blobs) == 0 {
 		return nil
 	}
-	known, err := c.target.known(ctx)
+	known, err := c.target.known(ctx, c.manifest.Recipients)
 	if err != nil {
 		return err
 	}
@@ -286,7 +292,7 @@ func (c *creation) copyBlobs(ctx context.Context) error {
 			break
 		}
 		group.Go(func() error {
-			copied, err := c.target.copyBlob(working, source, b, known[b.Digest])
+			copied, err := c.target.copyBlob(working, source, b, c.manifest.Recipients, known[b.Digest])
 			if err != nil {
 				return fmt.Errorf("blob %s: %w", b.Digest, err)
 			}

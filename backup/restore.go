@@ -191,11 +191,11 @@ func (r *restoration) blob(ctx context.Context, to blobstore.Store, b registry.S
 			return err
 		}
 	}
-	content, err := openBlob(ctx, r.target.store, blobstore.PathOf(b.Digest), b)
+	content, err := r.target.openBlob(ctx, r.manifest, b)
 	if err != nil {
 		return err
 	}
-	return errors.Join(write(ctx, to, b.Path, content), content.Close())
+	return errors.Join(write(ctx, to, b.Path, content, nil), content.Close())
 }
 
 func (r *restoration) keys(ctx context.Context) error {
@@ -211,7 +211,7 @@ func (r *restoration) keys(ctx context.Context) error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return err
 		}
-		content, err := r.target.open(ctx, f)
+		content, err := r.target.read(ctx, r.manifest, f)
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (r *restoration) database(ctx context.Context) (err error) {
 		if read, err = r.manifest.file(databaseFolder + name); err != nil {
 			return nil, err
 		}
-		return r.target.open(ctx, read)
+		return r.target.read(ctx, r.manifest, read)
 	}
 	defer func() {
 		if err == nil {
@@ -291,6 +291,9 @@ func writeFile(path string, content io.Reader) error {
 // Verify checks that a backup has all its bytes. It calls found for each that is missing
 // or damaged. quick compares sizes, and reads only the list of blobs.
 func (t *Target) Verify(ctx context.Context, m Manifest, quick bool, found func(error), progress func(Progress)) error {
+	if len(m.Recipients) > 0 && !quick && len(t.identities) == 0 {
+		return fmt.Errorf("backup %s is encrypted: --quick compares sizes, and --identity FILE reads it", m.ID)
+	}
 	v := &verification{target: t, quick: quick, found: found, progress: progress}
 	for _, f := range m.Files {
 		if err := v.check(ctx, f.Name, f.Path, f.Size, func() (io.ReadCloser, error) { return t.open(ctx, f) }); err != nil {
@@ -309,8 +312,11 @@ func (t *Target) Verify(ctx context.Context, m Manifest, quick bool, found func(
 	group.SetLimit(copiers)
 	for _, b := range blobs {
 		group.Go(func() error {
-			path := blobstore.PathOf(b.Digest)
-			err := v.check(ctx, "blob "+b.Digest, path, b.Size, func() (io.ReadCloser, error) { return openBlob(ctx, t.store, path, b) })
+			size := b.Size
+			if len(m.Recipients) > 0 {
+				size = encryptedSize
+			}
+			err := v.check(ctx, "blob "+b.Digest, blobPath(m.Recipients, b.Digest), size, func() (io.ReadCloser, error) { return t.openBlob(ctx, m, b) })
 			v.count()
 			return err
 		})
@@ -329,10 +335,13 @@ type verification struct {
 	done int64 // guarded by mu; found and progress are called under it
 }
 
+// encryptedSize: the size is not that of the content.
+const encryptedSize = -1
+
 // check reports bytes that are missing or damaged. It fails if they cannot be read.
 func (v *verification) check(ctx context.Context, name, path string, size int64, open func() (io.ReadCloser, error)) error {
 	actual, err := v.target.store.Stat(ctx, path)
-	if err == nil && actual != size {
+	if err == nil && actual != size && size != encryptedSize {
 		err = fmt.Errorf("%s has %d bytes, not %d: %w", name, actual, size, ErrDamaged)
 	}
 	if err == nil && !v.quick {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"filippo.io/age"
 	"github.com/opencontainers/go-digest"
 
 	"github.com/exeunt/exeunt/registry"
@@ -33,6 +34,8 @@ type Target struct {
 	store    byteStore
 	location string
 	dir      string // empty means a bucket
+
+	identities []age.Identity // of Unlock
 }
 
 // OpenTarget opens a directory or s3://BUCKET/PREFIX. It makes a directory only if
@@ -179,7 +182,7 @@ func (t *Target) sweep(ctx context.Context) (bytes int64, err error) {
 			return 0, fmt.Errorf("backup %s: %w", m.ID, err)
 		}
 		for _, b := range blobs {
-			needed[blobstore.PathOf(b.Digest)] = true
+			needed[blobPath(m.Recipients, b.Digest)] = true
 		}
 	}
 	var rests []string
@@ -247,14 +250,17 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// known lists the digests of the blobs that whole backups have: their bytes were synced.
-func (t *Target) known(ctx context.Context) (map[string]bool, error) {
+// known lists the digests of the blobs that whole backups for the recipients have: their bytes were synced.
+func (t *Target) known(ctx context.Context, recipients []string) (map[string]bool, error) {
 	list, err := t.List(ctx)
 	if err != nil {
 		return nil, err
 	}
 	known := map[string]bool{}
 	for _, m := range list {
+		if blobPath(m.Recipients, "") != blobPath(recipients, "") {
+			continue
+		}
 		blobs, err := t.blobs(ctx, m)
 		if err != nil {
 			return nil, fmt.Errorf("backup %s: %w", m.ID, err)
@@ -269,16 +275,16 @@ func (t *Target) known(ctx context.Context) (map[string]bool, error) {
 // copyBlob copies the bytes of a blob to the target, unless they are there. known says
 // that a whole backup has them, and then their size is enough. Otherwise an interrupted
 // backup may have left any part of them: they are read, and copied again if they differ.
-func (t *Target) copyBlob(ctx context.Context, source blobstore.Store, b registry.StoredBlob, known bool) (copied bool, err error) {
-	path := blobstore.PathOf(b.Digest)
+func (t *Target) copyBlob(ctx context.Context, source blobstore.Store, b registry.StoredBlob, recipients []string, known bool) (copied bool, err error) {
+	path := blobPath(recipients, b.Digest)
 	size, err := t.store.Stat(ctx, path)
 	switch {
 	case errors.Is(err, blobstore.ErrNotFound):
 	case err != nil:
 		return false, err
-	case size == b.Size && known:
+	case known && (size == b.Size || len(recipients) > 0):
 		return false, nil
-	case size == b.Size && t.matches(ctx, b):
+	case size == b.Size && len(recipients) == 0 && t.matches(ctx, b):
 		return false, t.sync(ctx, path)
 	}
 	if err := t.store.Remove(ctx, path); err != nil {
@@ -291,17 +297,16 @@ func (t *Target) copyBlob(ctx context.Context, source blobstore.Store, b registr
 	if err != nil {
 		return false, err
 	}
-	return true, errors.Join(write(ctx, t.store, path, content), content.Close())
+	return true, errors.Join(write(ctx, t.store, path, content, recipients), content.Close())
 }
 
-// write writes new bytes at a path.
-func write(ctx context.Context, to blobstore.Store, path string, content io.Reader) error {
+// write writes new bytes at a path, for the recipients.
+func write(ctx context.Context, to blobstore.Store, path string, content io.Reader, recipients []string) error {
 	w, err := to.Resume(ctx, path, nil)
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, withContext(ctx, content))
-	if err == nil {
+	if err = copyEncrypted(ctx, w, content, recipients); err == nil {
 		err = w.Finish()
 	}
 	return errors.Join(err, w.Close())
@@ -320,15 +325,31 @@ func (t *Target) sync(ctx context.Context, path string) error {
 	return errors.Join(w.Finish(), w.Close())
 }
 
-// openBlob reads a blob and compares it with its digest.
-func openBlob(ctx context.Context, from blobstore.Store, path string, b registry.StoredBlob) (io.ReadCloser, error) {
-	d, err := digest.Parse(b.Digest)
+// openBlob reads a blob of a backup and compares it with its digest.
+func (t *Target) openBlob(ctx context.Context, m Manifest, b registry.StoredBlob) (io.ReadCloser, error) {
+	content, err := t.store.Open(ctx, blobPath(m.Recipients, b.Digest), 0)
 	if err != nil {
 		return nil, err
 	}
+	if content, err = t.decrypt(m, content); err != nil {
+		return nil, err
+	}
+	return checkedBlob(b, content)
+}
+
+// openBlob reads a blob and compares it with its digest.
+func openBlob(ctx context.Context, from blobstore.Store, path string, b registry.StoredBlob) (io.ReadCloser, error) {
 	content, err := from.Open(ctx, path, 0)
 	if err != nil {
 		return nil, err
+	}
+	return checkedBlob(b, content)
+}
+
+func checkedBlob(b registry.StoredBlob, content io.ReadCloser) (io.ReadCloser, error) {
+	d, err := digest.Parse(b.Digest)
+	if err != nil {
+		return nil, errors.Join(err, content.Close())
 	}
 	return &checked{ReadCloser: content, name: "blob " + b.Digest, hash: d.Algorithm().Hash(), want: d.Encoded(), left: b.Size}, nil
 }

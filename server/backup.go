@@ -60,7 +60,7 @@ func (b *backups) create(ctx context.Context) error {
 	}
 	c := b.config
 	from := backup.Server{Data: c.Data, Database: c.Database, Storage: c.RegistryStorage, EncryptionConfig: c.EncryptionConfig}
-	made, err := backup.Create(ctx, from, target, backup.CreateOptions{Version: c.Version})
+	made, err := backup.Create(ctx, from, target, backup.CreateOptions{Version: c.Version, Recipients: c.BackupRecipients})
 	if err != nil {
 		return err
 	}
@@ -114,6 +114,9 @@ func (b *backups) birth(ctx context.Context) (time.Time, error) {
 func checkBackups(c Config) error {
 	if c.BackupTo != "" && c.BackupEvery < time.Minute {
 		return fmt.Errorf("--backup-every %v: at least a minute", c.BackupEvery)
+	}
+	if err := backup.CheckRecipients(c.BackupRecipients); err != nil {
+		return fmt.Errorf("--backup-recipients: %w", err)
 	}
 	return nil
 }

@@ -126,6 +126,8 @@ type Config struct {
 	// BackupEvery is how old the last backup may become. Default a day. BackupKeep is how many stay; 0: all.
 	BackupEvery time.Duration
 	BackupKeep  int
+	// BackupRecipients are those of age for whom the backups are encrypted. Empty: they are not.
+	BackupRecipients []string
 	// ArchiveMaxBytes limits the archive; the oldest entries leave first. Default 1 GiB.
 	ArchiveMaxBytes int64
 	// ArchiveNoSecrets archives the metadata of removed Secrets without their content.

@@ -68,7 +68,7 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 		}
 		return r.archived(ctx, visit, lastRemoval, f.Key.Namespace, f.Key.Kind, f.Key.Name)
 	}
-	if before <= 0 {
+	if before == 0 {
 		before = math.MaxInt64
 	}
 	statement, args := listArchived, []any{before, f.Namespace, f.Kind, f.Name, f.Actor, f.Requester}

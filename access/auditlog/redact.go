@@ -23,6 +23,7 @@ var secrets = map[string]bool{
 	"/serviceaccounts/token":                true,
 	"authentication.k8s.io/tokenreviews/":   true,
 	"lifecycle.exeunt.dev/archivedobjects/": true,
+	"lifecycle.exeunt.dev/restores/":        true, // objects of a backup
 	"access.exeunt.dev/users/":              true, // hashes of tokens
 }
 

@@ -77,6 +77,9 @@ func addPlaces(cmd *cobra.Command, data, database, storage *string) {
 func withTarget(create bool, run func(*cobra.Command, *backup.Target) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		target, err := backup.OpenTarget(cmd.Context(), args[0], create)
+		if identity := cmd.Flag("identity"); err == nil && identity != nil && identity.Changed {
+			err = target.Unlock(identity.Value.String())
+		}
 		if err != nil {
 			return err
 		}
@@ -110,7 +113,7 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 		Args: exactly(1, "the directory or bucket"),
 		RunE: withTarget(true, func(cmd *cobra.Command, target *backup.Target) error {
 			if config != "" {
-				if err := readPlaces(cmd, config, &s); err != nil {
+				if err := readPlaces(cmd, config, &s, &o.Recipients); err != nil {
 					return err
 				}
 			}
@@ -142,13 +145,14 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 	f.StringVar(&s.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys of Secrets (default encryption.yaml in the data directory)")
 	f.StringVar(&config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
 	f.StringVar(&o.Staging, "staging", "", "`directory` for the copy of an SQLite database until it is in the target (default: the target, or the system's for temporary files)")
+	f.StringSliceVar(&o.Recipients, "recipient", nil, "encrypt the backup for this `age1…`; may be repeated (default: with --config its backup-recipients, or do not encrypt)")
 	f.IntVar(&keep, "keep", 0, "then remove all but the newest `N` backups (default: remove none)")
 	format.addFlag(cmd)
 	return cmd
 }
 
 // readPlaces takes the settings of a server that flags have not set.
-func readPlaces(cmd *cobra.Command, file string, s *backup.Server) error {
+func readPlaces(cmd *cobra.Command, file string, s *backup.Server, recipients *[]string) error {
 	c, err := readConfig(cmd.Context(), map[string]string{settings.ConfigFlag: file})
 	if err != nil {
 		return err
@@ -163,6 +167,9 @@ func readPlaces(cmd *cobra.Command, file string, s *backup.Server) error {
 		if !cmd.Flags().Changed(flag) {
 			*setting.to = setting.from
 		}
+	}
+	if !cmd.Flags().Changed("recipient") {
+		*recipients = c.BackupRecipients
 	}
 	return nil
 }
@@ -228,6 +235,7 @@ their checksums. Each line of the output names bytes that are missing or damaged
 		}),
 	}
 	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of one backup (default: all)")
+	addIdentity(cmd, new(string))
 	cmd.Flags().BoolVar(&quick, "quick", false, "compare sizes, and do not read the bytes")
 	format.addFlag(cmd)
 	return cmd
@@ -354,7 +362,7 @@ Resource versions jump far ahead, so that none is issued a second time: clients 
 an older one get 410 (Expired) from watches and lists, and list again.
 
 After an interruption, run the same command again; until then no server starts on the
-directory. To restore deleted objects of a running server: "exeunt restore --help".`,
+directory. Objects of a running server return with "exeunt restore --from", by its rules.`,
 		Example: `  exeunt backup restore /srv/backup --data /var/lib/exeunt
   exeunt backup restore s3://backups/exeunt --data ./data --database postgres://exeunt@db.example/new --registry-storage s3://new-blobs`,
 		Args: exactly(1, "the directory or bucket that has the backup"),
@@ -377,6 +385,7 @@ directory. To restore deleted objects of a running server: "exeunt restore --hel
 		}),
 	}
 	addPlaces(cmd, &s.Data, &s.Database, &s.Storage)
+	addIdentity(cmd, new(string))
 	cmd.Flags().Lookup("data").Usage = "the new server's data directory"
 	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of the backup (default: the newest)")
 	format.addFlag(cmd)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
 // TestConnectErrors: the error of a command that reaches no Exeunt server is one line
@@ -155,15 +152,5 @@ func TestGroupKind(t *testing.T) {
 		if kind, apiVersion := (subject{kind: typed}).groupKind(); kind != want[0] || apiVersion != want[1] {
 			t.Errorf("%s: got %s of %s", typed, kind, apiVersion)
 		}
-	}
-}
-
-// TestTransportCanBeLookedInto: client-go can unwrap the transport. Otherwise it
-// prints a warning to the terminal.
-func TestTransportCanBeLookedInto(t *testing.T) {
-	below := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "exeunt.example"}}
-	config, err := utilnet.TLSClientConfig(&explainer{next: below})
-	if err != nil || config == nil || config.ServerName != "exeunt.example" {
-		t.Errorf("the settings are %+v, %v", config, err)
 	}
 }

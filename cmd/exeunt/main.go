@@ -16,20 +16,22 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/exeunt/exeunt/cmd/exeunt/explain"
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
+	"github.com/exeunt/exeunt/server"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if testPrograms[program(os.Args)] != nil {
-		ctx = withParent(ctx)
+		ctx = server.WithParent(ctx)
 	}
 	root := newProgram(os.Args)
 	root.SetOut(screen{os.Stdout})
 	rest.SetDefaultWarningHandler(rest.NewWarningWriter(screen{os.Stderr}, rest.WarningWriterOptions{}))
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(screen{os.Stderr}, root.DisplayName()+": "+shortest(err).Error()+hint(err))
+		fmt.Fprintln(screen{os.Stderr}, root.DisplayName()+": "+explain.Shortest(err).Error()+explain.Hint(err))
 		os.Exit(exitCode(err))
 	}
 }

@@ -78,7 +78,7 @@ func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.
 // find returns the database, which must exist.
 func (m *migration) find(cmd *cobra.Command) (database string, err error) {
 	if m.config != "" {
-		if err := readPlaces(cmd, m.config, &m.place); err != nil {
+		if err := readPlaces(cmd, m.config, &m.place, new([]string)); err != nil {
 			return "", err
 		}
 	}

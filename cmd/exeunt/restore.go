@@ -23,9 +23,10 @@ import (
 func newRestore() *cobra.Command {
 	var t target
 	var spec v1.RestoreSpec
+	var from fromBackup
 	var o output
 	cmd := &cobra.Command{
-		Use:   "restore KIND/NAME... | --cascade ID | --uid UID",
+		Use:   "restore KIND/NAME... | --cascade ID | --uid UID | --from BACKUPS [KIND/NAME...]",
 		Short: "Restore deleted objects",
 		Long: `Restore deleted objects: the newest removed object of a name, the object with a
 uid, or everything that one cascade removed, owners before dependents. Objects that
@@ -46,13 +47,26 @@ Nothing is overwritten: an object whose name is taken is skipped, and the conten
 of a namespace is restored into the namespace if it exists again. A restored object
 is as it was when its deletion was asked for, with its uid and its references; a line
 says what differs. The command fails if anything that was asked for is not there
-again. The server goes on when the command is stopped. See "exeunt archive list",
+again. The server goes on when the command is stopped.
+
+--from takes objects from a backup, also after they have left the archive: those that are
+named, or all of a namespace with itself. They return by the same rules; of an object that
+exists a line says what differs from the backup. It needs the right to create
+archivedobjects. See "exeunt archive list",
 "exeunt undo" and "kubectl get restores".`,
 		Example: `  exeunt restore configmap/settings -n shop
   exeunt restore namespace/shop --with-cascade
-  exeunt restore --cascade 5f1f4c1e-… --dry-run`,
+  exeunt restore --cascade 5f1f4c1e-… --dry-run
+  exeunt restore --from /srv/backup -n shop --dry-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			specs, err := restoreSpecs(&t, spec, args)
+			var specs []v1.RestoreSpec
+			var err error
+			if from.location != "" {
+				spec, err = from.spec(cmd, &t, spec, args)
+				specs = []v1.RestoreSpec{spec}
+			} else {
+				specs, err = restoreSpecs(&t, spec, args)
+			}
 			if err != nil {
 				return err
 			}
@@ -64,6 +78,7 @@ again. The server goes on when the command is stopped. See "exeunt archive list"
 		},
 	}
 	t.addFlags(cmd)
+	from.addFlags(cmd)
 	cmd.ValidArgsFunction = t.completeArchived
 	f := cmd.Flags()
 	f.StringVar(&spec.Cascade, "cascade", "", "restore everything that this cascade removed")
@@ -139,11 +154,9 @@ func restoreSpecs(t *target, spec v1.RestoreSpec, args []string) ([]v1.RestoreSp
 // restore sends the request and waits until the server has ended it. The server goes on if this
 // program is stopped.
 func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, notes io.Writer) (v1.RestoreStatus, error) {
-	wanted := v1.Restore{Spec: spec}
-	wanted.SetGroupVersionKind(v1.GroupVersion.WithKind("Restore"))
 	var reply v1.Restore
 	// The status says the same as the warnings, and is printed.
-	create := request{method: http.MethodPost, path: archivePath + "/restores", body: wanted, warnings: rest.NoWarnings{}}
+	create := request{method: http.MethodPost, path: archivePath + "/restores", body: restoreOf(spec), warnings: rest.NoWarnings{}}
 	if err := send(ctx, client, create, &reply); err != nil {
 		return v1.RestoreStatus{}, fmt.Errorf("restore: %w", err)
 	}
@@ -164,6 +177,12 @@ func restore(ctx context.Context, client rest.Interface, spec v1.RestoreSpec, no
 		}
 	}
 	return reply.Status, nil
+}
+
+func restoreOf(spec v1.RestoreSpec) *v1.Restore {
+	r := &v1.Restore{Spec: spec}
+	r.SetGroupVersionKind(v1.GroupVersion.WithKind("Restore"))
+	return r
 }
 
 func writeRestore(p *printer, warnings io.Writer, spec v1.RestoreSpec, status v1.RestoreStatus) {
@@ -226,8 +245,8 @@ func writeConflicts(p *printer, status v1.RestoreStatus) {
 // restored is the answer in every format. The names are those of the objects that
 // exist again.
 func restored(spec v1.RestoreSpec, status v1.RestoreStatus, warnings io.Writer) document {
-	r := &v1.Restore{Spec: spec, Status: status}
-	r.SetGroupVersionKind(v1.GroupVersion.WithKind("Restore"))
+	r := restoreOf(spec)
+	r.Status = status
 	d := document{value: r, text: func(p *printer) { writeRestore(p, warnings, spec, status) }}
 	for _, result := range status.Results {
 		if result.Outcome == v1.Created || result.Outcome == v1.CalledOff {

@@ -150,6 +150,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive, in fair shares of the namespaces; their oldest cascades leave first")
 	f.StringVar(&c.BackupTo, "backup-to", "", "a directory, or s3://BUCKET/PREFIX, for backups that the server makes by itself, one replica at a time (default: none)")
 	f.DurationVar(&c.BackupEvery, "backup-every", 24*time.Hour, "how old the last backup becomes before --backup-to gets the next; an hour later the server's status has a problem")
+	f.StringSliceVar(&c.BackupRecipients, "backup-recipients", nil, "encrypt the backups in --backup-to for these `age1…` recipients of age (default: do not)")
 	f.IntVar(&c.BackupKeep, "backup-keep", 14, "how many backups stay in --backup-to: the newest; 0: all")
 	addHistoryFlags(f, &c)
 	f.Int64Var(&c.DiskReserve, "disk-reserve-bytes", 64<<20, "space that is kept for deletions on the disk of a SQLite database, at most a sixteenth of it: when it is needed, what grows is refused; 0: none")
@@ -276,7 +277,7 @@ func runServer(ctx context.Context, c server.Config) error {
 		c.Reload = signals
 	}
 	if c.Ephemeral {
-		return runEphemeral(ctx, c)
+		return server.RunEphemeral(ctx, c)
 	}
 	return server.Run(ctx, c)
 }

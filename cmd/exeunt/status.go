@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
+	"github.com/exeunt/exeunt/cmd/exeunt/explain"
 	"github.com/exeunt/exeunt/server"
 )
 
@@ -96,7 +97,7 @@ func notReady(ctx context.Context, client rest.Interface) (failing []string) {
 		}
 	}
 	if err != nil && len(failing) == 0 {
-		failing = append(failing, shortest(err).Error())
+		failing = append(failing, explain.Shortest(err).Error())
 	}
 	return failing
 }

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/cmd/exeunt/explain"
 	"github.com/exeunt/exeunt/server"
 )
 
@@ -98,7 +99,7 @@ func TestHint(t *testing.T) {
 		{forbidden(`User "ann" cannot list resource "pods" in API group "" at the cluster scope`), "-n NAMESPACE"},
 		{forbidden(`User "ann" cannot get path "/exeunt/status"`), "system:exeunt-operator"},
 	} {
-		if got := hint(test.err); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+		if got := explain.Hint(test.err); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%v: %q, want %q", test.err, got, test.want)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra/doc"
 	apiversion "k8s.io/apimachinery/pkg/version"
 
+	"github.com/exeunt/exeunt/cmd/exeunt/explain"
 	"github.com/exeunt/exeunt/sqldb/schema"
 )
 
@@ -115,7 +116,7 @@ func newVersion() *cobra.Command {
 func (t *target) serverVersion(ctx context.Context) (*apiversion.Info, error) {
 	var info apiversion.Info
 	if err := t.do(ctx, request{method: http.MethodGet, path: "/version"}, &info); err != nil {
-		return nil, shortest(err)
+		return nil, explain.Shortest(err)
 	}
 	return &info, nil
 }

@@ -78,6 +78,12 @@ func (a *Archive) answer(ctx context.Context, obj runtime.Object, call kind.Call
 		return nil, fmt.Errorf("answer a %T as a Restore", obj)
 	}
 	r.ManagedFields = nil
+	if len(r.Spec.Objects) > 0 {
+		if err := a.adopt(ctx, call, r.Spec); err != nil || !r.Spec.Last {
+			return r, err
+		}
+		r.Spec.Objects, r.Spec.Last = nil, false
+	}
 	r.Spec.DryRun = r.Spec.DryRun || call.DryRun
 	var err error
 	if r.Spec.DryRun {

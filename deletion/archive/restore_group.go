@@ -248,7 +248,7 @@ func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, 
 		return nil, nil
 	}
 	if h, restored := g.live[result.NewUID]; restored {
-		if h.Deletion == 0 && h.Key == c.key {
+		if h.Deletion == 0 && h.Key == c.key && c.id > 0 { // of a backup: see kept
 			r.restoredBefore(c, result)
 		}
 		return nil, nil

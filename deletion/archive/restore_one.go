@@ -339,6 +339,8 @@ func (r *restoration) taken(ctx context.Context, c *candidate, result *v1.Restor
 		r.postpone(result, "an object of this name is being deleted")
 	case m.DeletionTimestamp != nil:
 		result.Reason, result.ConflictsWith = "it was restored before, and is being deleted again", holder.UID
+	case holder.UID == result.NewUID && c.id < 0 && !c.restored:
+		return r.kept(ctx, c, holder.Body, result)
 	case holder.UID == result.NewUID:
 		r.restoredBefore(c, result)
 		return r.relinkRest(ctx, holder.UID, result)

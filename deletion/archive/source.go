@@ -98,7 +98,7 @@ func (s source) List(ctx context.Context, client kind.Client, q kind.SourceQuery
 	}
 	before := int64(0)
 	if q.Continue != "" {
-		if before, err = strconv.ParseInt(q.Continue, 10, 64); err != nil || before <= 0 {
+		if before, err = strconv.ParseInt(q.Continue, 10, 64); err != nil || before == 0 {
 			return nil, object.BadRequestf("continue token %q is invalid: list again without it", q.Continue)
 		}
 	}

@@ -90,7 +90,7 @@ func TestListRefuses(t *testing.T) {
 	each(t, func(w *world) {
 		for name, q := range map[string]kind.SourceQuery{
 			"a token of another list": {Continue: "abc"},
-			"a negative token":        {Continue: "-1"},
+			"the token zero":          {Continue: "0"},
 			"an unknown field":        {Fields: fields.OneTermEqualSelector("spec.size", "1")},
 			"an inequality":           {Fields: fields.OneTermNotEqualSelector("spec.name", "a")},
 			"two namespaces":          {Namespace: "n", Fields: fields.OneTermEqualSelector("metadata.namespace", "m")},

@@ -36,6 +36,7 @@ type world struct {
 	store   *store.Store
 	kinds   *kind.Registry
 	archive *Archive
+	keys    *seal.Keys
 }
 
 func each(t *testing.T, test func(w *world)) {
@@ -57,7 +58,7 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...f
 		t.Fatal(err)
 	}
 	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
-	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}
+	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds, keys: keys}
 	w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond, Define: custom.Declared})
 	if err != nil {
 		t.Fatal(err)

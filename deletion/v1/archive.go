@@ -104,12 +104,26 @@ type RestoreSpec struct {
 	// WithCascade also restores all objects of the same cascade: the content of a
 	// namespace, the objects of a definition, dependents.
 	WithCascade bool `json:"withCascade,omitempty"`
+	// Objects are objects of a backup. The server puts them into the archive as a part of Cascade, an id that the client
+	// makes, also in a dry run, and restores the cascade if they are Last. It needs the right to create archivedobjects in
+	// their namespaces.
+	Objects []BackupObject `json:"objects,omitempty"`
+	// Last says that no more Objects of the cascade follow.
+	Last bool `json:"last,omitempty"`
 
 	// DryRun returns the results and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
 	// KeepTokens restores the tokens of Users too, which their deletion revoked: they
 	// are valid again.
 	KeepTokens bool `json:"keepTokens,omitempty"`
+}
+
+// BackupObject is an object as a backup has it.
+type BackupObject struct {
+	// Kind is the storage name of its kind: deployments.apps.
+	Kind string `json:"kind"`
+	// Object is the object in its stored form, with the uid that it had.
+	Object runtime.RawExtension `json:"object"`
 }
 
 // ObjectName names an object. Kind is any form that kubectl accepts: "Deployment",

@@ -15,6 +15,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/exeunt/exeunt/deletion/v1.ArchivedObject":         schema_exeunt_exeunt_deletion_v1_ArchivedObject(ref),
 		"github.com/exeunt/exeunt/deletion/v1.ArchivedObjectList":     schema_exeunt_exeunt_deletion_v1_ArchivedObjectList(ref),
 		"github.com/exeunt/exeunt/deletion/v1.ArchivedObjectSpec":     schema_exeunt_exeunt_deletion_v1_ArchivedObjectSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.BackupObject":           schema_exeunt_exeunt_deletion_v1_BackupObject(ref),
 		"github.com/exeunt/exeunt/deletion/v1.Cascade":                schema_exeunt_exeunt_deletion_v1_Cascade(ref),
 		"github.com/exeunt/exeunt/deletion/v1.CascadeList":            schema_exeunt_exeunt_deletion_v1_CascadeList(ref),
 		"github.com/exeunt/exeunt/deletion/v1.CascadeSpec":            schema_exeunt_exeunt_deletion_v1_CascadeSpec(ref),
@@ -244,6 +245,36 @@ func schema_exeunt_exeunt_deletion_v1_ArchivedObjectSpec(ref common.ReferenceCal
 		},
 		Dependencies: []string{
 			"k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_BackupObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "BackupObject is an object as a backup has it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the storage name of its kind: deployments.apps.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object in its stored form, with the uid that it had.",
+							Ref:         ref("k8s.io/apimachinery/pkg/runtime.RawExtension"),
+						},
+					},
+				},
+				Required: []string{"kind", "object"},
+			},
+		},
+		Dependencies: []string{
+			"k8s.io/apimachinery/pkg/runtime.RawExtension"},
 	}
 }
 
@@ -1715,6 +1746,27 @@ func schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref common.ReferenceCallback) 
 							Format:      "",
 						},
 					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Objects are objects of a backup. The server puts them into the archive as a part of Cascade, an id that the client makes, also in a dry run, and restores the cascade if they are Last. It needs the right to create archivedobjects in their namespaces.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Default: map[string]interface{}{},
+										Ref:     ref("github.com/exeunt/exeunt/deletion/v1.BackupObject"),
+									},
+								},
+							},
+						},
+					},
+					"last": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Last says that no more Objects of the cascade follow.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"dryRun": {
 						SchemaProps: spec.SchemaProps{
 							Description: "DryRun returns the results and changes nothing.",
@@ -1733,7 +1785,7 @@ func schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref common.ReferenceCallback) 
 			},
 		},
 		Dependencies: []string{
-			"github.com/exeunt/exeunt/deletion/v1.ObjectName"},
+			"github.com/exeunt/exeunt/deletion/v1.BackupObject", "github.com/exeunt/exeunt/deletion/v1.ObjectName"},
 	}
 }
 

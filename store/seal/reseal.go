@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,7 +73,7 @@ func (r *resealing) report() {
 func (r *resealing) kind(ctx context.Context, kind string) error {
 	for i := range tables {
 		r.table = &tables[i]
-		for after, more := int64(0), true; more; {
+		for after, more := int64(math.MinInt64), true; more; { // rows of restored backups are below zero
 			err := r.between(ctx, func() (err error) {
 				after, more, err = r.step(ctx, kind, after)
 				return err

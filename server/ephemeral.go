@@ -1,4 +1,4 @@
-package main
+package server
 
 import (
 	"context"
@@ -9,14 +9,13 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/internal/task"
-	"github.com/exeunt/exeunt/server"
 )
 
-// runEphemeral runs a server whose data goes with the process, unless --data names a directory,
+// RunEphemeral runs a server whose data goes with the process, unless --data names a directory,
 // and the process with its parent.
-func runEphemeral(ctx context.Context, c server.Config) (err error) {
+func RunEphemeral(ctx context.Context, c Config) (err error) {
 	isDefault := func(name string) bool {
-		return slices.ContainsFunc(c.Settings, func(s server.Setting) bool { return s.Name == name && s.Source == "default" })
+		return slices.ContainsFunc(c.Settings, func(s Setting) bool { return s.Name == name && s.Source == "default" })
 	}
 	if isDefault("listen") {
 		c.Listen = "127.0.0.1:0"
@@ -30,16 +29,16 @@ func runEphemeral(ctx context.Context, c server.Config) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(c.Data)) }()
 	}
-	return server.Run(withParent(ctx), c)
+	return Run(WithParent(ctx), c)
 }
 
-// parentEvery is how often withParent looks. No system tells a process that its parent has
+// parentEvery is how often WithParent looks. No system tells a process that its parent has
 // ended: Linux tells the end of the thread that started it, which may end before the parent.
 const parentEvery = 100 * time.Millisecond
 
-// withParent returns a context that ends when the parent of this process ends. On Windows,
+// WithParent returns a context that ends when the parent of this process ends. On Windows,
 // where a process keeps the id of its parent, it never does.
-func withParent(ctx context.Context) context.Context {
+func WithParent(ctx context.Context) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	parent := os.Getppid()
 	go func() {
