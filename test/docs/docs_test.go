@@ -13,7 +13,7 @@
 // So does an output that begins with "exeunt: " or "Error": the command fails. HTML comments in front of a
 // block, which readers do not see, are marks:
 //
-//	<!-- first: shop -->                testdata/shop.sh runs before the block
+//	<!-- first: shop -->                testdata/shop.sh runs before the block, with $DATA and $BACKUP of the server
 //	<!-- not run: REASON -->            one of reasons
 //	<!-- not compared: REASON -->       the output here is another one
 //	<!-- not run: TestBackup runs it -->    a test of that name exists
