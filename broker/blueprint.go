@@ -67,7 +67,7 @@ type ObjectType struct {
 type Template struct {
 	ObjectType
 	// Spec is a JSON object. Its strings may have placeholders: see Render.
-	Spec []byte
+	Spec json.RawMessage `json:"spec"`
 }
 
 var (

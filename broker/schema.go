@@ -39,24 +39,25 @@ const (
 
 // Parameter declares one parameter.
 type Parameter struct {
-	Name        string
-	Type        ParameterType
-	Description string
+	Name        string        `json:"name"`
+	Type        ParameterType `json:"type"`
+	Description string        `json:"description"`
 	// Required: a request must give a value. A required parameter has no
 	// default.
-	Required bool
+	Required bool `json:"required"`
 	// Default is used when a request gives no value. Nil means the parameter is left
 	// out.
-	Default any
+	Default any `json:"default"`
 	// Enum, if not empty, lists the only values allowed.
-	Enum []any
+	Enum []any `json:"enum"`
 	// Minimum and Maximum, inclusive, are for integers and numbers.
-	Minimum, Maximum *float64
+	Minimum *float64 `json:"minimum"`
+	Maximum *float64 `json:"maximum"`
 	// MaxLength is in characters, Pattern a regular expression (RE2) that the
 	// whole value must match. Both apply to strings. A string never has more
 	// than 4096 bytes.
-	MaxLength *int
-	Pattern   string
+	MaxLength *int   `json:"maxLength"`
+	Pattern   string `json:"pattern"`
 }
 
 // ParameterSchema declares the parameters of a blueprint version.

@@ -173,12 +173,7 @@ const (
 // StoredBlobs lists the blobs whose bytes a backup must have, and the id of the blob
 // store; empty means that the database has never had one.
 func StoredBlobs(ctx context.Context, from sqldb.Sender) (blobs []StoredBlob, id string, err error) {
-	err = sqldb.Each(ctx, from, func(row sqldb.Row) error {
-		var b StoredBlob
-		err := row.Scan(&b.Digest, &b.Path, &b.Size)
-		blobs = append(blobs, b)
-		return err
-	}, listStored)
+	err = sqldb.Each(ctx, from, sqldb.Into(&blobs, func(b *StoredBlob) []any { return []any{&b.Digest, &b.Path, &b.Size} }), listStored)
 	if err == nil {
 		_, err = sqldb.First(ctx, from, []any{&id, new(bool)}, findDataID)
 	}

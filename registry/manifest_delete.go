@@ -64,11 +64,7 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 	}
 	var parents []string
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		var parent string
-		parents = append(parents, parent)
-		return row.Scan(&parents[len(parents)-1])
-	}, listParents, id)
+	b.Query(sqldb.Values(&parents), listParents, id)
 	if err := tx.Send(ctx, &b); err != nil {
 		return 0, false, err
 	}

@@ -195,13 +195,17 @@ func JSON[T any](values []T) string {
 	return string(text)
 }
 
-// WithLists makes a statement for each engine from one with conditions like "id IN LIST($1, bigint)":
-// the argument is a List, of text or bigint.
+// WithLists makes a statement for each engine from one with conditions like "id IN LIST($1, bigint)",
+// and tables like "FROM LIST($1, text) AS list", whose column is list.value: the argument is a List,
+// of text or bigint.
 func WithLists(statement string) map[Engine]string {
 	return map[Engine]string{
-		SQLite:   inList.ReplaceAllString(statement, "IN (SELECT value FROM json_each($1))"),
-		Postgres: inList.ReplaceAllString(statement, "= ANY ($1::$2[])"),
+		SQLite:   fromList.ReplaceAllString(inList.ReplaceAllString(statement, "IN (SELECT value FROM json_each($1))"), "json_each($1) AS $3"),
+		Postgres: fromList.ReplaceAllString(inList.ReplaceAllString(statement, "= ANY ($1::$2[])"), "unnest($1::$2[]) AS $3 (value)"),
 	}
 }
 
-var inList = regexp.MustCompile(`IN LIST\((\$\d+), (\w+)\)`)
+var (
+	inList   = regexp.MustCompile(`IN LIST\((\$\d+), (\w+)\)`)
+	fromList = regexp.MustCompile(`LIST\((\$\d+), (\w+)\) AS (\w+)`)
+)

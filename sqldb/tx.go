@@ -72,13 +72,34 @@ func First(ctx context.Context, s Sender, dest []any, statement string, args ...
 
 // Column sends one statement and returns the one column of its rows.
 func Column[T any](ctx context.Context, s Sender, statement string, args ...any) (all []T, err error) {
-	err = Each(ctx, s, func(row Row) error {
-		var value T
-		err := row.Scan(&value)
-		all = append(all, value)
-		return err
-	}, statement, args...)
+	err = Each(ctx, s, Values(&all), statement, args...)
 	return all, err
+}
+
+// Into is a row function that appends a T to all; fields are the places of the columns in it.
+func Into[T any](all *[]T, fields func(*T) []any) func(Row) error {
+	return func(row Row) error {
+		var value T
+		err := row.Scan(fields(&value)...)
+		*all = append(*all, value)
+		return err
+	}
+}
+
+// Values is Into for a single column.
+func Values[T any](all *[]T) func(Row) error {
+	return Into(all, func(value *T) []any { return []any{value} })
+}
+
+// Pairs is a row function for two columns, a key and its value.
+func Pairs[K comparable, V any](all map[K]V) func(Row) error {
+	return func(row Row) error {
+		var key K
+		var value V
+		err := row.Scan(&key, &value)
+		all[key] = value
+		return err
+	}
 }
 
 // Tx is a write transaction that runs batches. It is for one goroutine. It ends

@@ -84,9 +84,8 @@ func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, li
 }
 
 // CountArchived counts the objects of a namespace, or of all (""), that were removed before a revision, up to most.
-func (r *Reader) CountArchived(ctx context.Context, namespace string, before, most int64) (n int64, err error) {
-	err = r.rows(ctx, func(row sqldb.Row) error { return row.Scan(&n) }, countArchived, before, namespace, most)
-	return n, err
+func (r *Reader) CountArchived(ctx context.Context, namespace string, before, most int64) (int64, error) {
+	return r.count(ctx, countArchived, before, namespace, most)
 }
 
 // LastArchived reads the newest removed object that matches; nil: the archive has none.
@@ -167,13 +166,7 @@ func (r *Reader) Removed(ctx context.Context, uids []types.UID) (map[types.UID]b
 	if len(uids) == 0 {
 		return inside, nil
 	}
-	err := r.rows(ctx, func(row sqldb.Row) error {
-		var uid types.UID
-		var in bool
-		err := row.Scan((*string)(&uid), &in)
-		inside[uid] = in
-		return err
-	}, removed[r.engine], sqldb.List(r.engine, uids))
+	err := r.rows(ctx, sqldb.Pairs(inside), removed[r.engine], sqldb.List(r.engine, uids))
 	return inside, err
 }
 
@@ -195,11 +188,8 @@ type ArchivedKind struct {
 
 // ArchivedKinds reads the kinds whose definition was removed. They are few.
 func (r *Reader) ArchivedKinds(ctx context.Context) (out []ArchivedKind, err error) {
-	err = r.rows(ctx, func(row sqldb.Row) error {
-		var k ArchivedKind
-		err := row.Scan(&k.Storage, &k.Group, &k.Version, &k.Kind, &k.Plural, &k.Singular, &k.ShortNames, &k.Namespaced)
-		out = append(out, k)
-		return err
-	}, `SELECT storage, api_group, api_version, kind, plural, singular, short_names, namespaced FROM archive_kinds`)
+	err = r.rows(ctx, sqldb.Into(&out, func(k *ArchivedKind) []any {
+		return []any{&k.Storage, &k.Group, &k.Version, &k.Kind, &k.Plural, &k.Singular, &k.ShortNames, &k.Namespaced}
+	}), `SELECT storage, api_group, api_version, kind, plural, singular, short_names, namespaced FROM archive_kinds`)
 	return out, err
 }

@@ -99,7 +99,7 @@ func (r *Reader) DependentsOf(ctx context.Context, owners []types.UID, after int
 	if len(owners) == 1 {
 		return r.dependents(ctx, dependentsAfter, string(owners[0]), after, limit)
 	}
-	return r.dependents(ctx, r.pick(dependentsOfSQLite, dependentsOfPostgres), sqldb.List(r.engine, owners), limit)
+	return r.dependents(ctx, dependentsOf[r.engine], sqldb.List(r.engine, owners), limit)
 }
 
 func (r *Reader) dependents(ctx context.Context, statement string, args ...any) ([]*Dependent, error) {
@@ -119,21 +119,17 @@ const (
 	referenceColumns = `w.owner_uid,
     w.blocking AND EXISTS (SELECT 1 FROM objects o WHERE o.uid = w.owner_uid AND o.name = w.owner_name AND (o.namespace = '' OR o.namespace = d.namespace)),
     w.owner_group, w.owner_kind, ` + headColumns + `, c.body`
-	dependentsOfSQLite = `
-SELECT ` + referenceColumns + `
-FROM json_each($1) f JOIN owners w ON w.owner_uid = f.value
-    JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
-ORDER BY w.owner_uid, w.dependent LIMIT $2`
-	dependentsOfPostgres = `
-SELECT ` + referenceColumns + `
-FROM unnest($1::text[]) AS f (uid) JOIN owners w ON w.owner_uid = f.uid
-    JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
-ORDER BY w.owner_uid, w.dependent LIMIT $2`
 	dependentsAfter = `
 SELECT ` + referenceColumns + `
 FROM owners w JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
 WHERE w.owner_uid = $1 AND w.dependent > $2 ORDER BY w.dependent LIMIT $3`
 )
+
+var dependentsOf = sqldb.WithLists(`
+SELECT ` + referenceColumns + `
+FROM LIST($1, text) AS f JOIN owners w ON w.owner_uid = f.value
+    JOIN objects d ON d.id = w.dependent JOIN changes c ON c.revision = d.revision
+ORDER BY w.owner_uid, w.dependent LIMIT $2`)
 
 // Family is an owner as a review needs it: itself, its own owners that exist, the first of its
 // dependents that are not DELETING, and what Blocked answers.

@@ -34,39 +34,17 @@ type blueprintVersion struct {
 	Withdrawn      bool                     `json:"withdrawn"`
 	Injection      broker.InjectionStrategy `json:"injection"`
 	Deadline       string                   `json:"deadline"`
-	XR             template                 `json:"xr"`
-	ProviderConfig template                 `json:"providerConfig"`
-	Parameters     []parameter              `json:"parameters"`
-}
-
-type template struct {
-	broker.ObjectType
-	Spec json.RawMessage `json:"spec"`
-}
-
-type parameter struct {
-	Name        string               `json:"name"`
-	Type        broker.ParameterType `json:"type"`
-	Description string               `json:"description"`
-	Required    bool                 `json:"required"`
-	Default     any                  `json:"default"`
-	Enum        []any                `json:"enum"`
-	Minimum     *float64             `json:"minimum"`
-	Maximum     *float64             `json:"maximum"`
-	MaxLength   *int                 `json:"maxLength"`
-	Pattern     string               `json:"pattern"`
+	XR             broker.Template          `json:"xr"`
+	ProviderConfig broker.Template          `json:"providerConfig"`
+	Parameters     broker.ParameterSchema   `json:"parameters"`
 }
 
 // domain converts a version to the broker's type.
 func (b *blueprint) domain(v blueprintVersion) (broker.BlueprintVersion, error) {
 	out := broker.BlueprintVersion{
-		Ref:            broker.BlueprintVersionRef{Name: b.Metadata.Name, Version: v.Name},
-		XR:             broker.Template{ObjectType: v.XR.ObjectType, Spec: v.XR.Spec},
-		ProviderConfig: broker.Template{ObjectType: v.ProviderConfig.ObjectType, Spec: v.ProviderConfig.Spec},
-		Provider:       b.Spec.Provider, Injection: v.Injection,
-	}
-	for _, p := range v.Parameters {
-		out.Schema = append(out.Schema, broker.Parameter(p))
+		Ref: broker.BlueprintVersionRef{Name: b.Metadata.Name, Version: v.Name},
+		XR:  v.XR, ProviderConfig: v.ProviderConfig, Schema: v.Parameters,
+		Provider: b.Spec.Provider, Injection: v.Injection,
 	}
 	if v.Deadline == "" {
 		return out, nil

@@ -101,7 +101,7 @@ func TestStatus(t *testing.T) {
 
 // TestVersionsNeverChange: versions are compared by their meaning, not by their text.
 func TestVersionsNeverChange(t *testing.T) {
-	v := blueprintVersion{Name: "1", XR: template{Spec: []byte(`{"a":1,"b":2}`)}, ProviderConfig: template{Spec: []byte(`{}`)}}
+	v := blueprintVersion{Name: "1", XR: broker.Template{Spec: []byte(`{"a":1,"b":2}`)}, ProviderConfig: broker.Template{Spec: []byte(`{}`)}}
 	was := &blueprint{}
 	was.Spec.Versions = []blueprintVersion{v}
 	same, other, withdrawn := v, v, v

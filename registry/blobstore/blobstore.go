@@ -48,6 +48,14 @@ var (
 	ErrOverloaded = errors.New("the blob store is overloaded")
 )
 
+// wrap says what was attempted. It returns nil if there is no error.
+func wrap(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
 // Store keeps bytes. It is safe for concurrent use.
 type Store interface {
 	// Create begins an upload at a new path. The store writes nothing before the
@@ -136,10 +144,7 @@ func Open(ctx context.Context, location string) (Store, error) {
 // ParseS3 reads an s3:// location.
 func ParseS3(location string) (S3Config, error) {
 	c, err := parseS3(location)
-	if err != nil {
-		return S3Config{}, fmt.Errorf("blob store %q: %w", location, err)
-	}
-	return c, nil
+	return c, wrap(fmt.Sprintf("blob store %q", location), err)
 }
 
 func parseS3(location string) (c S3Config, err error) {

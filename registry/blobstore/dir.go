@@ -162,10 +162,7 @@ func (d *Dir) Remove(_ context.Context, path string) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove blob: %w", err)
 	}
-	if err := durable.SyncFolder(filepath.Dir(name)); err != nil {
-		return fmt.Errorf("remove blob: %w", err)
-	}
-	return nil
+	return wrap("remove blob", durable.SyncFolder(filepath.Dir(name)))
 }
 
 // Walk is Walker.Walk. It skips files that no store made.

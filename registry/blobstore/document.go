@@ -67,10 +67,7 @@ func (d *Dir) PutDocument(_ context.Context, name string, content []byte) error 
 	if err == nil {
 		err = d.putDocument(name, content)
 	}
-	if err != nil {
-		return fmt.Errorf("write document: %w", full(err))
-	}
-	return nil
+	return wrap("write document", full(err))
 }
 
 func (d *Dir) putDocument(name string, content []byte) error {
@@ -106,10 +103,7 @@ func (d *Dir) Document(_ context.Context, name string) ([]byte, error) {
 	if err == nil {
 		content, err = os.ReadFile(filepath.Join(d.root, documentFolder, name))
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read document %s: %w", name, notFound(err))
-	}
-	return content, nil
+	return content, wrap("read document "+name, notFound(err))
 }
 
 // ListDocuments is Documents.ListDocuments.
@@ -131,10 +125,7 @@ func (d *Dir) ListDocuments(context.Context) (list []Document, err error) {
 		}
 		list = append(list, Document{entry.Name(), info.ModTime()})
 	}
-	if err != nil {
-		return nil, fmt.Errorf("list documents: %w", err)
-	}
-	return list, nil
+	return list, wrap("list documents", err)
 }
 
 // RemoveDocument is Documents.RemoveDocument.
@@ -149,10 +140,7 @@ func (d *Dir) RemoveDocument(_ context.Context, name string) error {
 	if err == nil {
 		err = durable.SyncFolder(folder)
 	}
-	if err != nil {
-		return fmt.Errorf("remove document: %w", err)
-	}
-	return nil
+	return wrap("remove document", err)
 }
 
 // PutDocument is Documents.PutDocument.
@@ -161,19 +149,13 @@ func (s *S3) PutDocument(ctx context.Context, name string, content []byte) error
 	if err == nil {
 		_, err = s.put(ctx, s.key(documentFolder+"/"+name), content)
 	}
-	if err != nil {
-		return fmt.Errorf("write document: %w", err)
-	}
-	return nil
+	return wrap("write document", err)
 }
 
 // Document is Documents.Document.
 func (s *S3) Document(ctx context.Context, name string) ([]byte, error) {
 	content, err := s.document(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("read document %s: %w", name, err)
-	}
-	return content, nil
+	return content, wrap("read document "+name, err)
 }
 
 func (s *S3) document(ctx context.Context, name string) ([]byte, error) {
@@ -210,8 +192,5 @@ func (s *S3) RemoveDocument(ctx context.Context, name string) error {
 	if err == nil {
 		err = s.delete(ctx, documentFolder+"/"+name)
 	}
-	if err != nil {
-		return fmt.Errorf("remove document: %w", err)
-	}
-	return nil
+	return wrap("remove document", err)
 }

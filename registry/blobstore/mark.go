@@ -65,19 +65,13 @@ func (d *Dir) Mark(context.Context) (string, error) {
 	if err == nil {
 		id, err = parseMark(content)
 	}
-	if err != nil {
-		return "", fmt.Errorf("read the blob store's id %s: %w", name, err)
-	}
-	return id, nil
+	return id, wrap("read the blob store's id "+name, err)
 }
 
 // SetMark is Marked.SetMark. The file appears complete: it is written under
 // another name and synced first. A link, unlike a rename, replaces nothing.
 func (d *Dir) SetMark(_ context.Context, id string, replace bool) error {
-	if err := d.setMark(id, replace); err != nil {
-		return fmt.Errorf("write the blob store's id: %w", full(err))
-	}
-	return nil
+	return wrap("write the blob store's id", full(d.setMark(id, replace)))
 }
 
 func (d *Dir) setMark(id string, replace bool) error {
@@ -117,10 +111,7 @@ func (d *Dir) Used(ctx context.Context) (bool, error) {
 // Mark is Marked.Mark.
 func (s *S3) Mark(ctx context.Context) (string, error) {
 	id, err := s.mark(ctx)
-	if err != nil {
-		return "", fmt.Errorf("read the blob store's id s3://%s/%s: %w", s.config.Bucket, s.key(markName), err)
-	}
-	return id, nil
+	return id, wrap("read the blob store's id s3://"+s.config.Bucket+"/"+s.key(markName), err)
 }
 
 func (s *S3) mark(ctx context.Context) (string, error) {
@@ -159,10 +150,7 @@ func (s *S3) SetMark(ctx context.Context, id string, replace bool) error {
 			return s.SetMark(ctx, id, true)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("write the blob store's id: %w", s3Error(err))
-	}
-	return nil
+	return wrap("write the blob store's id", s3Error(err))
 }
 
 // Used is Marked.Used. One list request is enough: the keys outside the folders

@@ -183,10 +183,7 @@ func (s *S3) Open(ctx context.Context, path string, offset int64) (io.ReadCloser
 		return nil, fmt.Errorf("open blob: %w", err)
 	}
 	body, err := s.open(ctx, path, offset)
-	if err != nil {
-		return nil, fmt.Errorf("open blob: %w", err)
-	}
-	return body, nil
+	return body, wrap("open blob", err)
 }
 
 func (s *S3) open(ctx context.Context, path string, offset int64) (io.ReadCloser, error) {
@@ -222,10 +219,7 @@ func (s *S3) Stat(ctx context.Context, path string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	info, err := s.core.StatObject(ctx, s.config.Bucket, s.key(path), minio.StatObjectOptions{})
-	if err != nil {
-		return 0, fmt.Errorf("stat blob: %w", s3Error(err))
-	}
-	return info.Size, nil
+	return info.Size, wrap("stat blob", s3Error(err))
 }
 
 // Redirect is Redirector.Redirect.
@@ -294,10 +288,7 @@ func (s *S3) Remove(ctx context.Context, path string) error {
 			err = s.delete(ctx, name)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("remove blob: %w", err)
-	}
-	return nil
+	return wrap("remove blob", err)
 }
 
 func tailsOf(path string) []string {

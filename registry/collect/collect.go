@@ -200,14 +200,11 @@ func (c *Collector) SetReviewAfter(ctx context.Context, event string, after time
 // ReviewAfter reads the delays of all events.
 func (c *Collector) ReviewAfter(ctx context.Context) (map[string]time.Duration, error) {
 	delays := map[string]time.Duration{}
-	if err := sqldb.Each(ctx, c.db, func(row sqldb.Row) error {
-		var event string
-		var value int64
-		err := row.Scan(&event, &value)
-		delays[event] = time.Duration(value) * time.Millisecond
-		return err
-	}, listReviewAfter); err != nil {
+	if err := sqldb.Each(ctx, c.db, sqldb.Pairs(delays), listReviewAfter); err != nil {
 		return nil, fmt.Errorf("list review delays: %w", err)
+	}
+	for event, milliseconds := range delays {
+		delays[event] = milliseconds * time.Millisecond
 	}
 	return delays, nil
 }

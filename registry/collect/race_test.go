@@ -269,7 +269,7 @@ func TestGCDeletesInOrder(t *testing.T) {
 			for pair := range slices.Chunk(mine, 2) {
 				err := w.Try(func(b *sqldb.Batch) {
 					b.Exec(statement.OrderDeletedManifests, pair)
-					b.Exec(deleteManifestsPostgres, pair)
+					b.Exec(deleteManifests[sqldb.Postgres], pair)
 				})
 				if err != nil {
 					w.Error(err)

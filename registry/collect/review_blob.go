@@ -107,8 +107,8 @@ func (r *blobReviewer) verify(ctx context.Context, tx *countingTx, now time.Time
 	slices.Sort(ids)
 	used, postponed := map[int64]bool{}, map[string]bool{}
 	var b sqldb.Batch
-	among(&b, r.c.db.Engine(), used, r.c.sql.blobsUsed, ids)
-	among(&b, r.c.db.Engine(), postponed, r.c.sql.blobsPostponed, digests, now.UnixMilli())
+	among(&b, r.c.db.Engine(), used, blobsUsed[r.c.db.Engine()], ids)
+	among(&b, r.c.db.Engine(), postponed, blobsPostponed[r.c.db.Engine()], digests, now.UnixMilli())
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("verify blobs: %w", err)
 	}
@@ -163,13 +163,12 @@ func (r *blobReviewer) delete(ctx context.Context, tx *countingTx, ids []int64) 
 	}
 	slices.Sort(ids)
 	small := recovered{worker: workerBlob, event: EventBlobDelete}
-	if err := sqldb.Each(ctx, tx, func(row sqldb.Row) error {
-		var size int64
-		err := row.Scan(&size)
-		small.bytes += size
-		return err
-	}, r.c.sql.deleteBlobs, sqldb.List(r.c.db.Engine(), ids)); err != nil {
+	sizes, err := sqldb.Column[int64](ctx, tx, deleteBlobs[r.c.db.Engine()], sqldb.List(r.c.db.Engine(), ids))
+	if err != nil {
 		return fmt.Errorf("delete blobs: %w", err)
+	}
+	for _, size := range sizes {
+		small.bytes += size
 	}
 	tx.giveBack(small)
 	return nil

@@ -158,8 +158,8 @@ func (r *manifestReviewer) verify(ctx context.Context, tx *countingTx, now time.
 	}
 	kept, postponed, subjectTaken, subjectExists := map[int64]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var b sqldb.Batch
-	among(&b, r.c.db.Engine(), kept, r.c.sql.manifestsKept, ids)
-	among(&b, r.c.db.Engine(), postponed, r.c.sql.manifestsPostponed, keys, now.UnixMilli())
+	among(&b, r.c.db.Engine(), kept, manifestsKept[r.c.db.Engine()], ids)
+	among(&b, r.c.db.Engine(), postponed, manifestsPostponed[r.c.db.Engine()], keys, now.UnixMilli())
 	r.find(&b, r.c.sql.keepManifests, subjects, func(key string, _ manifestReview) { subjectTaken[key] = true })
 	r.find(&b, r.c.sql.lookManifests, subjects, func(key string, _ manifestReview) { subjectExists[key] = true })
 	if err := tx.Send(ctx, &b); err != nil {
@@ -204,7 +204,7 @@ func (r *manifestReviewer) delete(ctx context.Context, tx *countingTx, ids []int
 	if r.c.sql.postgres {
 		b.Exec(statement.OrderDeletedManifests, list)
 	}
-	b.Exec(r.c.sql.deleteManifests, list)
+	b.Exec(deleteManifests[r.c.db.Engine()], list)
 	if err := tx.Send(ctx, &b); err != nil {
 		return fmt.Errorf("delete manifests: %w", err)
 	}
@@ -278,10 +278,7 @@ func (r *repositoryReviewer) reviewOne(ctx context.Context, tx *countingTx, uid 
 	b = sqldb.Batch{}
 	b.Query(func(row sqldb.Row) error { return row.Scan(&archived) }, isArchived, uid)
 	b.Query(func(row sqldb.Row) error { return row.Scan(&more) }, hasManifests, id)
-	b.Query(func(row sqldb.Row) error {
-		manifests = append(manifests, 0)
-		return row.Scan(&manifests[len(manifests)-1])
-	}, r.c.sql.removableManifests, id, r.step())
+	b.Query(sqldb.Values(&manifests), r.c.sql.removableManifests, id, r.step())
 	if err := tx.Send(ctx, &b); err != nil {
 		return review.Verdict{}, "", err
 	}

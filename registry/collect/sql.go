@@ -1,8 +1,6 @@
 package collect
 
 import (
-	"strings"
-
 	"github.com/exeunt/exeunt/sqldb"
 )
 
@@ -12,10 +10,9 @@ import (
 // shorter than PostgreSQL's deadlock_timeout, so of two transactions that wait
 // for each other the review always gives way.
 //
-// Each statement handles a whole batch. {keys} and {ids} stand for its list, as
-// a table with the column value: see newStatements. Each row of the list is
-// one index lookup, whatever the planner's statistics say: OFFSET prevents a
-// join with the subselect, and sequential scans are off.
+// Each statement handles a whole batch. Each row of its list is one index
+// lookup, whatever the planner's statistics say: OFFSET prevents a join with
+// the subselect, and sequential scans are off.
 const (
 	reviewLockTimeout = `SET LOCAL lock_timeout = '300ms'`
 	reviewByIndex     = `SET LOCAL enable_seqscan = off`
@@ -47,22 +44,19 @@ FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
 
 // manifestsKept returns the taken manifests that have a tag or a list,
 // manifestsPostponed those whose review was postponed after it was claimed.
-const (
-	manifestsKept = `
-SELECT list.value FROM {ids}
+var (
+	manifestsKept = sqldb.WithLists(`
+SELECT list.value FROM LIST($1, bigint) AS list
 WHERE EXISTS (SELECT 1 FROM tags t WHERE t.manifest_id = list.value LIMIT 1 OFFSET 0)
-    OR EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = list.value LIMIT 1 OFFSET 0)`
-	manifestsPostponed = `
-SELECT list.value FROM {keys}
-WHERE EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
+    OR EXISTS (SELECT 1 FROM manifest_references f WHERE f.child_id = list.value LIMIT 1 OFFSET 0)`)
+	manifestsPostponed = sqldb.WithLists(`
+SELECT list.value FROM LIST($1, text) AS list
+WHERE EXISTS (SELECT 1 FROM gc_manifest_review_queue q WHERE q.manifest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`)
 )
 
 // deleteManifests deletes by ids. On PostgreSQL the rows that the triggers will
 // write are first locked in order.
-const (
-	deleteManifestsSQLite   = `DELETE FROM manifests WHERE id IN (SELECT value FROM json_each($1))`
-	deleteManifestsPostgres = `DELETE FROM manifests WHERE id = ANY ($1::bigint[])`
-)
+var deleteManifests = sqldb.WithLists(`DELETE FROM manifests WHERE id IN LIST($1, bigint)`)
 
 // lookBlobs and takeBlobs are the same for blobs. A push locks the blobs of its
 // manifest. The following statements use blob ids: blobs that were pushed
@@ -80,14 +74,14 @@ SELECT list.value, found.id FROM unnest($1::text[]) AS list (value) CROSS JOIN L
 
 // blobsUsed returns the taken blobs that a manifest of any repository uses,
 // blobsPostponed those whose review was postponed after it was claimed.
-const (
-	blobsUsed = `
-SELECT list.value FROM {ids}
+var (
+	blobsUsed = sqldb.WithLists(`
+SELECT list.value FROM LIST($1, bigint) AS list
 WHERE EXISTS (SELECT 1 FROM gc_blobs_configurations g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)
-    OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)`
-	blobsPostponed = `
-SELECT list.value FROM {keys}
-WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`
+    OR EXISTS (SELECT 1 FROM gc_blobs_layers g WHERE g.blob_id = list.value LIMIT 1 OFFSET 0)`)
+	blobsPostponed = sqldb.WithLists(`
+SELECT list.value FROM LIST($1, text) AS list
+WHERE EXISTS (SELECT 1 FROM gc_blob_review_queue q WHERE q.digest = list.value AND q.review_after > $2 LIMIT 1 OFFSET 0)`)
 )
 
 // blobsLinked returns the repositories of the blobs, and whether they are on
@@ -102,12 +96,9 @@ CROSS JOIN LATERAL (SELECT l.repository_id FROM repository_blobs l WHERE l.blob_
 CROSS JOIN LATERAL (SELECT r.id, r.gc_hold FROM repositories r WHERE r.id = link.repository_id OFFSET 0) AS found`
 )
 
-// deleteBlobs deletes by ids; a trigger queues their paths for the unlinker.
-const (
-	deleteBlobsSQLite   = `DELETE FROM blobs WHERE id IN (SELECT value FROM json_each($1))` + returningReclaimed
-	deleteBlobsPostgres = `DELETE FROM blobs WHERE id = ANY ($1::bigint[])` + returningReclaimed
-	returningReclaimed  = ` RETURNING CASE WHEN small THEN size ELSE 0 END` // of the deleted row
-)
+// deleteBlobs deletes by ids, and returns how many bytes of the database each row had; a trigger
+// queues their paths for the unlinker.
+var deleteBlobs = sqldb.WithLists(`DELETE FROM blobs WHERE id IN LIST($1, bigint) RETURNING CASE WHEN small THEN size ELSE 0 END`)
 
 // lookRemoved finds a repository whose object is gone; takeRemoved locks it for
 // the review. A restore holds that lock too.
@@ -227,36 +218,28 @@ SELECT count(*), count(*) FILTER (WHERE updated_at <= $1 AND (claim_token IS NUL
 type statements struct {
 	postgres bool
 
-	takeManifests, lookManifests, keepManifests        string
-	manifestsKept, manifestsPostponed, deleteManifests string
-	takeBlobs, lookBlobs, blobsLinked                  string
-	blobsUsed, blobsPostponed, deleteBlobs             string
-	removeAbandoned                                    string
-	takeRemoved, removableManifests, removeNamespace   string
+	takeManifests, lookManifests, keepManifests      string
+	takeBlobs, lookBlobs, blobsLinked                string
+	removeAbandoned                                  string
+	takeRemoved, removableManifests, removeNamespace string
 }
 
 func newStatements(engine sqldb.Engine) statements {
-	fill := strings.NewReplacer("{keys}", "json_each($1) AS list", "{ids}", "json_each($1) AS list").Replace
-	if engine == sqldb.Postgres {
-		fill = strings.NewReplacer("{keys}", "unnest($1::text[]) AS list (value)", "{ids}", "unnest($1::bigint[]) AS list (value)").Replace
+	if engine == sqldb.SQLite {
+		return statements{
+			takeManifests: lookManifestsSQLite, lookManifests: lookManifestsSQLite, keepManifests: lookManifestsSQLite,
+			takeBlobs: lookBlobsSQLite, lookBlobs: lookBlobsSQLite, blobsLinked: blobsLinkedSQLite,
+			removeAbandoned: removeAbandonedSQLite,
+			takeRemoved:     takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
+		}
 	}
-	s := statements{
-		takeManifests: lookManifestsSQLite, lookManifests: lookManifestsSQLite, keepManifests: lookManifestsSQLite,
-		manifestsKept: fill(manifestsKept), manifestsPostponed: fill(manifestsPostponed), deleteManifests: deleteManifestsSQLite,
-		takeBlobs: lookBlobsSQLite, lookBlobs: lookBlobsSQLite, blobsLinked: blobsLinkedSQLite,
-		blobsUsed: fill(blobsUsed), blobsPostponed: fill(blobsPostponed), deleteBlobs: deleteBlobsSQLite,
-		removeAbandoned: removeAbandonedSQLite,
-		takeRemoved:     takeRemovedSQLite, removableManifests: removableManifestsSQLite, removeNamespace: removeNamespaceSQLite,
+	return statements{
+		postgres:      true,
+		takeManifests: takeManifestsPostgres, lookManifests: lookManifestsPostgres, keepManifests: keepManifestsPostgres,
+		takeBlobs: takeBlobsPostgres, lookBlobs: lookBlobsPostgres, blobsLinked: blobsLinkedPostgres,
+		removeAbandoned: removeAbandonedPostgres,
+		takeRemoved:     takeRemovedPostgres, removableManifests: removableManifestsPostgres, removeNamespace: removeNamespacePostgres,
 	}
-	if engine == sqldb.Postgres {
-		s.postgres = true
-		s.takeManifests, s.lookManifests, s.keepManifests = takeManifestsPostgres, lookManifestsPostgres, keepManifestsPostgres
-		s.takeBlobs, s.lookBlobs = takeBlobsPostgres, lookBlobsPostgres
-		s.deleteManifests, s.deleteBlobs = deleteManifestsPostgres, deleteBlobsPostgres
-		s.blobsLinked, s.removeAbandoned, s.takeRemoved = blobsLinkedPostgres, removeAbandonedPostgres, takeRemovedPostgres
-		s.removableManifests, s.removeNamespace = removableManifestsPostgres, removeNamespacePostgres
-	}
-	return s
 }
 
 // begin begins a review.

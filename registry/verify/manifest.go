@@ -42,12 +42,9 @@ func (v *verifier) manifests(ctx context.Context) error {
 }
 
 func (v *verifier) manifestPage(ctx context.Context, after int64) (page []storedManifest, err error) {
-	err = sqldb.Each(ctx, v.db, func(row sqldb.Row) error {
-		var m storedManifest
-		err := row.Scan(&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked)
-		page = append(page, m)
-		return err
-	}, listManifests, after, manifestPage)
+	err = sqldb.Each(ctx, v.db, sqldb.Into(&page, func(m *storedManifest) []any {
+		return []any{&m.id, &m.repo, &m.name, &m.digest, &m.mediaType, &m.payload, &m.tracked}
+	}), listManifests, after, manifestPage)
 	return page, err
 }
 

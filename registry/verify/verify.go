@@ -180,12 +180,9 @@ func (v *verifier) blobRows(ctx context.Context) error {
 }
 
 func (v *verifier) blobPage(ctx context.Context, after int64) (page []storedBlob, err error) {
-	err = sqldb.Each(ctx, v.db, func(row sqldb.Row) error {
-		var b storedBlob
-		err := row.Scan(&b.id, &b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked)
-		page = append(page, b)
-		return err
-	}, listBlobs, after, blobPage)
+	err = sqldb.Each(ctx, v.db, sqldb.Into(&page, func(b *storedBlob) []any {
+		return []any{&b.id, &b.digest, &b.path, &b.size, &b.small, &b.damaged, &b.tracked}
+	}), listBlobs, after, blobPage)
 	return page, err
 }
 

@@ -264,16 +264,10 @@ func CountUnrestored(ctx context.Context, s sqldb.Sender, id string, row int64) 
 // restored.
 const Followed = ` AND a.cascade = $1 AND a.cascade <> a.uid AND NOT EXISTS (SELECT 1 FROM objects b WHERE b.uid = a.uid)`
 
-var countBelow = map[sqldb.Engine]string{
-	sqldb.SQLite: `
+var countBelow = sqldb.WithLists(`
 SELECT count(*) FROM (
-    SELECT 1 FROM json_each($2) q JOIN archive a ON a.uid = q.value JOIN owners w ON w.owner_uid = q.value
-    WHERE TRUE` + Followed + ` LIMIT $3) AS found`,
-	sqldb.Postgres: `
-SELECT count(*) FROM (
-    SELECT 1 FROM unnest($2::text[]) AS q (uid) JOIN archive a ON a.uid = q.uid JOIN owners w ON w.owner_uid = q.uid
-    WHERE TRUE` + Followed + ` LIMIT $3) AS found`,
-}
+    SELECT 1 FROM LIST($2, text) AS q JOIN archive a ON a.uid = q.value JOIN owners w ON w.owner_uid = q.value
+    WHERE TRUE` + Followed + ` LIMIT $3) AS found`)
 
 const countUnrestored = `
 SELECT count(*) FROM (

@@ -49,15 +49,11 @@ func (x *run) logEvicted(all []Eviction) {
 func (x *run) evict(ctx context.Context, tx *Tx, limit int64) (all []Eviction, err error) {
 	used := map[string]int64{}
 	var total int64
-	err = sqldb.Each(ctx, tx, func(row sqldb.Row) error {
-		var namespace string
-		var bytes int64
-		err := row.Scan(&namespace, &bytes)
-		used[namespace], total = bytes, total+bytes
-		return err
-	}, namespaceBytes)
-	if err != nil {
+	if err := sqldb.Each(ctx, tx, sqldb.Pairs(used), namespaceBytes); err != nil {
 		return nil, err
+	}
+	for _, bytes := range used {
+		total += bytes
 	}
 	share := FairShare(limit, slices.Collect(maps.Values(used)))
 	chosen := 0

@@ -185,14 +185,7 @@ func (e *Expiry) Choose(ctx context.Context, fn func(*Tx) (done bool, err error)
 // byAge lets cascades leave whose time is over.
 func (x *run) byAge(ctx context.Context) error {
 	oldest := map[string]int64{}
-	err := sqldb.Each(ctx, x.DB, func(row sqldb.Row) error {
-		var namespace string
-		var at int64
-		err := row.Scan(&namespace, &at)
-		oldest[namespace] = at
-		return err
-	}, oldestByNamespace)
-	if err != nil {
+	if err := sqldb.Each(ctx, x.DB, sqldb.Pairs(oldest), oldestByNamespace); err != nil {
 		return err
 	}
 	for namespace, at := range oldest {
@@ -336,12 +329,7 @@ func (e *Expiry) Purge(ctx context.Context, ids []int64) (forgotten int, err err
 type archivedRow struct{ id, body, size, replaced int64 }
 
 func scanForgotten(into *[]archivedRow) func(sqldb.Row) error {
-	return func(row sqldb.Row) error {
-		var r archivedRow
-		err := row.Scan(&r.id, &r.body, &r.size, &r.replaced)
-		*into = append(*into, r)
-		return err
-	}
+	return sqldb.Into(into, func(r *archivedRow) []any { return []any{&r.id, &r.body, &r.size, &r.replaced} })
 }
 
 // forget deletes rows. archive.go says why a body is deleted only once the change

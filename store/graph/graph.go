@@ -73,12 +73,7 @@ type GroupKind struct{ Group, Kind string }
 // KindsNamed reads the kinds that the references to a uid name, by the index on
 // owners.
 func KindsNamed(ctx context.Context, s sqldb.Sender, owner types.UID) (out []GroupKind, err error) {
-	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
-		var k GroupKind
-		err := row.Scan(&k.Group, &k.Kind)
-		out = append(out, k)
-		return err
-	}, `SELECT DISTINCT owner_group, owner_kind FROM owners WHERE owner_uid = $1`, string(owner))
+	err = sqldb.Each(ctx, s, sqldb.Into(&out, func(k *GroupKind) []any { return []any{&k.Group, &k.Kind} }), `SELECT DISTINCT owner_group, owner_kind FROM owners WHERE owner_uid = $1`, string(owner))
 	return out, err
 }
 
@@ -171,26 +166,21 @@ type Reference struct {
 // References reads a page of all references, behind a dependent's id and an
 // owner's uid. It uses the primary key, then one read of each of the two objects.
 func References(ctx context.Context, s sqldb.Sender, id int64, uid types.UID, limit int) (out []Reference, err error) {
-	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
-		var f Reference
-		err := row.Scan(&f.ID, (*string)(&f.UID), &f.As.Group, &f.As.Kind, &f.Name,
+	err = sqldb.Each(ctx, s, sqldb.Into(&out, func(f *Reference) []any {
+		return []any{&f.ID, (*string)(&f.UID), &f.As.Group, &f.As.Kind, &f.Name,
 			(*string)(&f.Dependent.UID), &f.Dependent.Namespace, &f.Dependent.Deletion,
-			&f.Found, &f.Owner.Kind, &f.Owner.Namespace, &f.Owner.Name, &f.Owner.Deletion, &f.Owner.Finalizing)
-		out = append(out, f)
-		return err
-	}, scanReferences, id, string(uid), limit)
+			&f.Found, &f.Owner.Kind, &f.Owner.Namespace, &f.Owner.Name, &f.Owner.Deletion, &f.Owner.Finalizing}
+	}), scanReferences, id, string(uid), limit)
 	return out, err
 }
 
 // OwnersOf reads the references of one dependent.
 func OwnersOf(ctx context.Context, s sqldb.Sender, id int64) (out []Reference, err error) {
-	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
-		f := Reference{ID: id}
-		err := row.Scan((*string)(&f.UID), &f.As.Group, &f.As.Kind, &f.Name,
-			&f.Found, &f.Owner.Kind, &f.Owner.Namespace, &f.Owner.Name, &f.Owner.Deletion, &f.Owner.Finalizing, &f.Removed, &f.Inside)
-		out = append(out, f)
-		return err
-	}, referencesOf, id)
+	err = sqldb.Each(ctx, s, sqldb.Into(&out, func(f *Reference) []any {
+		f.ID = id
+		return []any{(*string)(&f.UID), &f.As.Group, &f.As.Kind, &f.Name,
+			&f.Found, &f.Owner.Kind, &f.Owner.Namespace, &f.Owner.Name, &f.Owner.Deletion, &f.Owner.Finalizing, &f.Removed, &f.Inside}
+	}), referencesOf, id)
 	return out, err
 }
 
@@ -251,12 +241,9 @@ func Members(ctx context.Context, s sqldb.Sender, kind, namespace string, limit 
 }
 
 func scanMember(into *[]Member) func(sqldb.Row) error {
-	return func(row sqldb.Row) error {
-		var m Member
-		err := row.Scan(&m.ID, (*string)(&m.UID), &m.Kind, &m.Namespace, &m.Finalizing, &m.Parent, &m.Owners)
-		*into = append(*into, m)
-		return err
-	}
+	return sqldb.Into(into, func(m *Member) []any {
+		return []any{&m.ID, (*string)(&m.UID), &m.Kind, &m.Namespace, &m.Finalizing, &m.Parent, &m.Owners}
+	})
 }
 
 const (

@@ -52,12 +52,7 @@ func Registered(ctx context.Context, db *sqldb.DB) ([]string, error) {
 }
 
 func readRegistered(ctx context.Context, s sqldb.Sender) (rows []registered, err error) {
-	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
-		var r registered
-		err := row.Scan(&r.name, &r.check, &r.sealing)
-		rows = append(rows, r)
-		return err
-	}, readSealKeys)
+	err = sqldb.Each(ctx, s, sqldb.Into(&rows, func(r *registered) []any { return []any{&r.name, &r.check, &r.sealing} }), readSealKeys)
 	return rows, err
 }
 
@@ -152,7 +147,7 @@ func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r register
 		}
 		return nil
 	}
-	var bodies int64
+	var counts []int64
 	kinds, err := sealedKinds(ctx, tx)
 	if err != nil {
 		return err
@@ -160,15 +155,14 @@ func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r register
 	var b sqldb.Batch
 	prefix := Prefix(r.name)
 	for _, kind := range kinds {
-		b.Query(func(row sqldb.Row) error {
-			var n int64
-			err := row.Scan(&n)
-			bodies += n
-			return err
-		}, countSealed, kind, prefix, int64(len(prefix)))
+		b.Query(sqldb.Values(&counts), countSealed, kind, prefix, int64(len(prefix)))
 	}
 	if err := tx.Send(ctx, &b); err != nil {
 		return err
+	}
+	bodies := int64(0)
+	for _, n := range counts {
+		bodies += n
 	}
 	// On PostgreSQL another replica may be about to seal with this key.
 	if bodies == 0 && (!r.sealing || d.DB.Engine() == sqldb.SQLite) {

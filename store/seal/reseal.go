@@ -154,14 +154,10 @@ func (r *resealing) read(ctx context.Context, tx *sqldb.Tx, kind string, after i
 		statement, prefix = r.table.sealed, Mark()
 	}
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		found := sealedRow{Object: Object{Key: object.Key{Kind: kind}}}
-		if err := row.Scan(&found.revision, &found.UID, &found.Namespace, &found.Name, &found.body); err != nil {
-			return err
-		}
-		rows = append(rows, found)
-		return nil
-	}, statement, kind, after, prefix, int64(len(prefix)), int64(resealStep))
+	b.Query(sqldb.Into(&rows, func(found *sealedRow) []any {
+		found.Kind = kind
+		return []any{&found.revision, &found.UID, &found.Namespace, &found.Name, &found.body}
+	}), statement, kind, after, prefix, int64(len(prefix)), int64(resealStep))
 	return with, rows, tx.Send(ctx, &b)
 }
 
@@ -231,12 +227,10 @@ func (d *Database) giveUp(ctx context.Context, tx *sqldb.Tx, name string) error 
 // readGivenUp reads the rows of a kind whose body begins with prefix.
 func readGivenUp(ctx context.Context, tx *sqldb.Tx, kind string, prefix []byte) (rows []givenUp, err error) {
 	var b sqldb.Batch
-	b.Query(func(row sqldb.Row) error {
-		r := givenUp{key: object.Key{Kind: kind}}
-		err := row.Scan(&r.revision, &r.uid, &r.key.Namespace, &r.key.Name, &r.id, &r.deletion, &r.grace)
-		rows = append(rows, r)
-		return err
-	}, readSealedWith, kind, prefix, int64(len(prefix)))
+	b.Query(sqldb.Into(&rows, func(r *givenUp) []any {
+		r.key.Kind = kind
+		return []any{&r.revision, &r.uid, &r.key.Namespace, &r.key.Name, &r.id, &r.deletion, &r.grace}
+	}), readSealedWith, kind, prefix, int64(len(prefix)))
 	if err := tx.Send(ctx, &b); err != nil {
 		return nil, err
 	}
