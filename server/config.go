@@ -121,6 +121,8 @@ type Config struct {
 	// DiskReserve is how many bytes are kept free for deletions on the disk of a SQLite database, at most
 	// a sixteenth of it. 0: none.
 	DiskReserve int64
+	// Manifests is a directory or file whose objects the server applies and keeps in step. Empty: none.
+	Manifests string
 	// BackupTo is a directory or s3://BUCKET/PREFIX for backups that the server makes. Empty: it makes none.
 	BackupTo string
 	// BackupEvery is how old the last backup may become. Default a day. BackupKeep is how many stay; 0: all.

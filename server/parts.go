@@ -34,6 +34,7 @@ import (
 	"github.com/exeunt/exeunt/kind/migration"
 	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/review"
+	"github.com/exeunt/exeunt/server/manifests"
 )
 
 // part is one subject of the server, as the others see it. What a part does not have is empty.
@@ -64,7 +65,7 @@ var controllerTasks = []string{
 func (s *server) assemble(ctx context.Context) error {
 	for _, add := range []func(context.Context) error{
 		s.addDatabase, s.addIdentity, s.addKinds, s.addNamespaces, s.addAccess, s.addAudit, s.addAdmission, s.addDefinitions,
-		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addExpiry, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addControllers, s.addSettings,
+		s.addQuotas, s.addMesh, s.addPreviews, s.addAPI, s.addCollector, s.addExpiry, s.addArchive, s.addRegistry, s.addBroker, s.addWellKnown, s.addManifests, s.addControllers, s.addSettings,
 	} {
 		if err := add(ctx); err != nil {
 			return err
@@ -109,6 +110,19 @@ func (s *server) checks() (all []health.Check) {
 // writer writes objects in the name of a part.
 func (s *server) writer(part string) objects.Writer {
 	return objects.Writer{Store: s.store, Kinds: s.kinds, Actor: "system:exeunt:" + part}
+}
+
+// addManifests keeps a directory and the server in step.
+func (s *server) addManifests(context.Context) error {
+	if s.config.Manifests == "" {
+		return nil
+	}
+	keeper, err := manifests.NewKeeper(s.self.config(), s.config.Manifests, s.config.Logger)
+	s.add(part{
+		name: "manifests", tasks: []task.Task{task.Loop("manifests", keeper.Run)},
+		status: func(context.Context, *Status) error { return keeper.Problem() },
+	})
+	return err
 }
 
 func (s *server) addDatabase(context.Context) error {

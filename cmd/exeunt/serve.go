@@ -148,6 +148,7 @@ docs/reference/commands.md also has the settings for tuning, which are not below
 	f.Int64Var(&c.MaxCascade, "max-cascade", 0, "how many objects a delete may remove without confirmation, unless the Namespace's annotation lifecycle.exeunt.dev/max-cascade says otherwise; 0: no limit")
 	f.DurationVar(&c.ArchiveFor, "archive-for", 24*time.Hour, "how long removed objects can be restored, unless their Namespace's annotation lifecycle.exeunt.dev/archive-for says otherwise; 0: no archive")
 	f.Int64Var(&c.ArchiveMaxBytes, "archive-max-bytes", 1<<30, "size limit of the archive, in fair shares of the namespaces; their oldest cascades leave first")
+	f.StringVar(&c.Manifests, "manifests", "", "a `DIR` with manifests that the server applies at its start and after each change; what has left it is deleted")
 	f.StringVar(&c.BackupTo, "backup-to", "", "a directory, or s3://BUCKET/PREFIX, for backups that the server makes by itself, one replica at a time (default: none)")
 	f.DurationVar(&c.BackupEvery, "backup-every", 24*time.Hour, "how old the last backup becomes before --backup-to gets the next; an hour later the server's status has a problem")
 	f.StringSliceVar(&c.BackupRecipients, "backup-recipients", nil, "encrypt the backups in --backup-to for these `age1…` recipients of age (default: do not)")

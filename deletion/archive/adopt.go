@@ -49,7 +49,7 @@ func (r *restoration) kept(ctx context.Context, c *candidate, now []byte, result
 		return err
 	}
 	result.Reason, result.NewUID = "it exists", c.uid
-	result.Changes, err = changes(archived.Body, now)
+	result.Changes, err = v1.Changes(archived.Body, now)
 	r.note(c, c.uid, false)
 	return err
 }

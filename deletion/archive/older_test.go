@@ -50,7 +50,7 @@ func TestOlderObjects(t *testing.T) {
 				continue
 			}
 			is, m := w.get(name)
-			differ, err := changes(was.Body, is.Body)
+			differ, err := v1.Changes(was.Body, is.Body)
 			if err != nil {
 				w.Fatal(err)
 			}

@@ -1,15 +1,11 @@
 package archive
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -263,91 +259,4 @@ func (r *restoration) applyQuotas(results []v1.RestoreResult, level []*candidate
 		}
 		limiter.Accept(change)
 	}
-}
-
-// maxChanges bounds the changes that a result names.
-const maxChanges = 50
-
-// changes compares an archived object with what is restored of it: what defaults, pruning,
-// mutation, a taken address or missing rights alter.
-func changes(archived, restored []byte) ([]v1.Change, error) {
-	if bytes.Equal(archived, restored) {
-		return nil, nil
-	}
-	var before, after any
-	if err := json.Unmarshal(archived, &before); err != nil {
-		return nil, fmt.Errorf("compare with the archive: %w", err)
-	}
-	if err := json.Unmarshal(restored, &after); err != nil {
-		return nil, fmt.Errorf("compare with the archive: %w", err)
-	}
-	var c comparison
-	c.compare("", before, after)
-	return c.found, nil
-}
-
-// comparison collects differences by the path of the field.
-type comparison struct{ found []v1.Change }
-
-func (c *comparison) compare(path string, before, after any) {
-	switch b := before.(type) {
-	case map[string]any:
-		if a, ok := after.(map[string]any); ok {
-			c.fields(path, b, a)
-			return
-		}
-	case []any:
-		if a, ok := after.([]any); ok && len(a) == len(b) {
-			for i := range b {
-				c.compare(path+"["+strconv.Itoa(i)+"]", b[i], a[i])
-			}
-			return
-		}
-	default:
-		if before == after {
-			return
-		}
-	}
-	c.add(v1.Change{Field: path, Was: shown(before), Is: shown(after)})
-}
-
-func (c *comparison) add(change v1.Change) {
-	if len(c.found) < maxChanges {
-		c.found = append(c.found, change)
-	}
-}
-
-func (c *comparison) fields(path string, before, after map[string]any) {
-	all := maps.Clone(before)
-	maps.Copy(all, after)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		full := name
-		if path != "" {
-			full = path + "." + name
-		}
-		b, had := before[name]
-		a, has := after[name]
-		switch {
-		case had && has:
-			c.compare(full, b, a)
-		case had:
-			c.add(v1.Change{Field: full, Was: shown(b)})
-		default:
-			c.add(v1.Change{Field: full, Is: shown(a)})
-		}
-	}
-}
-
-// maxShown bounds the text of a value.
-const maxShown = 200
-
-func shown(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return ""
-	}
-	if len(text) > maxShown {
-		return string(text[:maxShown]) + "…"
-	}
-	return string(text)
 }

@@ -187,7 +187,7 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if err != nil {
 		return request, refusal{err}
 	}
-	if result.Changes, err = changes(was, made.Body); err != nil {
+	if result.Changes, err = v1.Changes(was, made.Body); err != nil {
 		return request, refusal{err}
 	}
 	request = store.RequestFor(made)

@@ -147,7 +147,7 @@ func (u *undoWorld) compare(before, after map[object.Key][]byte) {
 			u.Errorf("%s is gone", key)
 			continue
 		}
-		differ, err := changes(was, is)
+		differ, err := v1.Changes(was, is)
 		if err != nil {
 			u.Fatal(err)
 		}
