@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	graphs = flag.Int("preview-graphs", 60, "random graphs of TestPreviewIsWhatADeleteDoes, for each engine")
+	graphs = flag.Int("preview-graphs", 160, "random graphs of TestPreviewIsWhatADeleteDoes, for each engine")
 	seed   = flag.Uint64("preview-seed", 1, "the seed of the first graph")
 )
 
