@@ -44,7 +44,7 @@ func (t *Target) lock(ctx context.Context) (locked context.Context, unlock func(
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("lock %s: %w", t.dir, err), f.Close())
 	}
-	return ctx, f.Close, nil
+	return ctx, func() error { return lockfile.Unlock(f) }, nil
 }
 
 // lockBucket writes a document and then looks for those of others: of two processes

@@ -114,7 +114,7 @@ func lockData(dir string, log *slog.Logger) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("another server uses the data directory %s; give this one its own with --data", dir)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = lockfile.Unlock(f) }, nil
 }
 
 // LockData locks an existing data directory against servers, for a command that must be
@@ -134,7 +134,7 @@ func LockData(dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return func() { _ = f.Close() }, nil
+	return func() { _ = lockfile.Unlock(f) }, nil
 }
 
 // restrictDirectory removes the permissions of other users from the data directory,

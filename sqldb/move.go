@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -115,8 +116,11 @@ func (m *move) lock(ctx context.Context) (unlock func(), err error) {
 	if err != nil {
 		return nil, Advised(err)
 	}
-	unlock = func() { // it ends with the connection
-		_ = conn.Conn().Close(context.WithoutCancel(ctx))
+	unlock = func() { // PostgreSQL would release the lock some time after the connection is closed
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		_, _ = conn.Exec(limited, "SELECT pg_advisory_unlock($1)", int64(migrationLock))
+		_ = conn.Conn().Close(limited)
 		conn.Release()
 	}
 	var free bool

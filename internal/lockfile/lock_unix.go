@@ -17,3 +17,9 @@ func TryLock(f *os.File) (locked bool, err error) {
 	}
 	return err == nil, err
 }
+
+// Unlock closes a file and releases its lock, also if a child process that is being started has
+// the file open until it runs its program.
+func Unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}

@@ -17,3 +17,6 @@ func TryLock(f *os.File) (locked bool, err error) {
 	}
 	return err == nil, err
 }
+
+// Unlock closes a file and releases its lock.
+func Unlock(f *os.File) error { return f.Close() }
