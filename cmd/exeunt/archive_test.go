@@ -133,8 +133,8 @@ func TestPurge(t *testing.T) {
 		{"--all --dry-run", 0, "2 objects would be purged\n"},
 		{"--all -o name", 1, "deployment.apps/web\n"},
 		{"--all --dry-run -o name", 0, "deployment.apps/web\nconfigmap/a\n"},
-		{"--all -o json", 1, `"kind":"ArchivedObjectList","metadata":{},"items":[` + "\n" + `{"metadata":{"name":"1",`},
-		{"--all -o yaml", 1, "kind: ArchivedObjectList\nmetadata: {}\nitems:\n- metadata:\n"},
+		{"--all -o json", 1, "{\n  \"apiVersion\": \"lifecycle.exeunt.dev/v1\",\n  \"items\": [\n    {\n      \"metadata\": {\n        \"name\": \"1\","},
+		{"--all -o yaml", 1, "apiVersion: lifecycle.exeunt.dev/v1\nitems:\n- metadata:\n    name: \"1\"\n"},
 	} {
 		deleted.Store(0)
 		var out strings.Builder
