@@ -56,13 +56,13 @@ type Control struct {
 // Config has the settings of a Control. The zero value is certificates and the tokens of
 // Users.
 type Config struct {
-	// ServiceAccounts issues and verifies their tokens. Nil: there are none.
+	// ServiceAccounts issues and verifies their tokens. Nil if there are none.
 	ServiceAccounts *serviceaccount.Authority
 	// Tokens are further authenticators.
 	Tokens []authenticator.Token
-	// Authorizers decide, after what may do everything. Nil: RBAC.
+	// Authorizers decide, after what may do everything. Nil means RBAC alone.
 	Authorizers *Authorizers
-	// Authorities are those of client certificates, for Reauthenticate. Nil: there are none.
+	// Authorities are those of client certificates, for Reauthenticate. Nil if there are none.
 	Authorities func() *x509.CertPool
 }
 
@@ -195,8 +195,8 @@ const (
 //
 // A credential that was good before is always checked, and good ones cost nothing, so
 // clients behind one address (NAT) do not suffer from a guest among them who guesses.
-// A credential that is new to the process waits with the guesses, for a fifth of a second
-// at least. A program that repeats one wrong credential, such as an expired token, is
+// A credential that is new to the process is delayed like a failed attempt, by a fifth of a
+// second at least. A program that repeats one wrong credential, such as an expired token, is
 // slowed by itself and does not use up its address's allowance.
 //
 // Memory is bounded: an attacker with more addresses than are remembered is not slowed
@@ -231,7 +231,7 @@ func (a Result) String() string { return [...]string{"success", "failure", "thro
 // Attempts is how many authentications had a result, on all listeners.
 func (t *Throttle) Attempts(a Result) int64 { return t.attempts[a].Load() }
 
-// Wait returns how long the client must wait before this credential is checked; zero: it
+// Wait returns how long the client must wait before this credential is checked; zero if it
 // is checked now. An empty credential never waits.
 func (t *Throttle) Wait(address, credential string) time.Duration {
 	if credential == "" || t.wrong.Len() == 0 {
@@ -314,7 +314,7 @@ func (t *Throttle) hash(from, credential string) uint64 {
 func (c *Control) Throttle() *Throttle { return c.throttle }
 
 // Slow returns how long the client must wait before Authenticate checks the credential of
-// the request, because of failures before; zero: it need not. A listener answers 429.
+// the request, because of failures before; zero if it need not. A listener answers 429.
 func (c *Control) Slow(req *http.Request) time.Duration {
 	return c.throttle.Wait(req.RemoteAddr, secretOf(req))
 }

@@ -129,7 +129,7 @@ func (id *Identity) Expiries() map[string]time.Time {
 	return expiries
 }
 
-// firstExpiry returns when the first of several certificates in PEM expires; nil: there is
+// firstExpiry returns when the first of several certificates in PEM expires; nil if there is
 // none.
 func firstExpiry(content []byte) (first *time.Time) {
 	for {
@@ -164,7 +164,7 @@ type provided struct {
 	contents [3][]byte // of the files, as they were last read; owned by Reload
 	serving  atomic.Pointer[tls.Certificate]
 	clients  atomic.Pointer[x509.CertPool]
-	// expires is when the first authority of ClientCA expires; nil: there is none.
+	// expires is when the first authority of ClientCA expires; nil if there is none.
 	expires atomic.Pointer[time.Time]
 }
 

@@ -95,7 +95,7 @@ func (id *Identity) AuthorityPEM() []byte {
 }
 
 // RetiredPEM returns the certificate of an authority that is no longer trusted, so that
-// copies of it can be removed; nil: there is none.
+// copies of it can be removed; nil if there is none.
 func (id *Identity) RetiredPEM() []byte { return encodeCerts(id.rotation.retired...) }
 
 // SignClient issues a client certificate for the key and the subject of a request: its

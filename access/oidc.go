@@ -25,9 +25,9 @@ import (
 
 // TokenOptions are the sources of tokens that an administrator configures by flags.
 type TokenOptions struct {
-	File string // of hashed tokens; empty: none
+	File string // of hashed tokens; empty if there is none
 	OIDC OIDCOptions
-	// Config is the file of an AuthenticationConfiguration, instead of OIDC; empty: none.
+	// Config is the file of an AuthenticationConfiguration, instead of OIDC; empty if there is none.
 	Config string
 	// Own is the issuer of this server's own tokens: no other may have its name.
 	Own string
@@ -35,14 +35,14 @@ type TokenOptions struct {
 
 // OIDCOptions name an OpenID Connect provider whose ID tokens are accepted.
 type OIDCOptions struct {
-	Issuer   string // URL; empty: none
+	Issuer   string // URL; empty if there is none
 	ClientID string // the audience of the tokens
 	// UsernameClaim is the claim with the user's name (default sub), and GroupsClaim the
 	// one with the groups (default none). The prefixes keep them apart from other users:
 	// by default the name has the issuer before it.
 	UsernameClaim, UsernamePrefix string
 	GroupsClaim, GroupsPrefix     string
-	CAFile                        string // of the provider; empty: the system's
+	CAFile                        string // of the provider; empty means the system's
 	// ClientSecretFile and Scopes are for BrowserSignIn. A public client has no secret.
 	ClientSecretFile string
 	Scopes           []string // beside openid, for instance email and groups
@@ -152,7 +152,7 @@ type BrowserSignIn struct {
 	slots   chan struct{}
 
 	mu       sync.Mutex
-	endpoint *oauth2.Endpoint // guarded by mu; nil: the provider was not asked yet
+	endpoint *oauth2.Endpoint // guarded by mu; nil if the provider was not asked yet
 }
 
 // NewBrowserSignIn reads the files of the options. It does not ask the provider, which may

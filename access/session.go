@@ -121,7 +121,7 @@ func (c *Control) Current(u user.Info) (user.Info, bool) {
 	return response.User, true
 }
 
-// Expires returns when a token that was authenticated ends; zero: never, or not known. A
+// Expires returns when a token that was authenticated ends; zero means never, or not known. A
 // token of the registry that it gives must not last longer.
 func (c *Control) Expires(token string) time.Time {
 	if found, expires := c.directory.UserByToken(v1.Hash(token)); found != nil {

@@ -109,7 +109,7 @@ func (c *Control) checkUser(ctx context.Context, w Write) error {
 }
 
 // Credential returns what UserByCredential knows a User's token by, and when the token
-// ends (zero: never); "" if it is not a User's.
+// ends (zero means never); "" if it is not a User's.
 func (c *Control) Credential(token string) (string, time.Time) {
 	hash := v1.Hash(token)
 	found, expires := c.directory.UserByToken(hash)

@@ -28,7 +28,7 @@ type Write struct {
 	Resource schema.GroupVersionResource
 	Meta     metav1.Object
 	Object   runtime.Object
-	OldMeta  metav1.Object // nil: a create
+	OldMeta  metav1.Object // nil means a create
 	Old      runtime.Object
 	// Owner returns the resource of an owner's kind and whether it is namespaced; false
 	// for a kind that is not served.

@@ -181,7 +181,7 @@ func TestCheckWrite(t *testing.T) {
 	one := func(rights ...string) [][]string { return [][]string{rights} }
 	rows := []struct {
 		name string
-		old  runtime.Object // nil: a create
+		old  runtime.Object // nil means a create
 		now  runtime.Object
 		// enough are sets of rights of which each is enough.
 		enough [][]string

@@ -241,7 +241,7 @@ func limitAnswers(next webhookutil.AuthenticationInfoResolver) webhookutil.Authe
 // mapper finds the resource of a kind among the served kinds. Policies need it for the
 // kind of their parameters.
 type mapper struct {
-	meta.RESTMapper // nil: the plugins call RESTMapping alone
+	meta.RESTMapper // nil if the plugins call RESTMapping alone
 	kinds           *kind.Registry
 }
 

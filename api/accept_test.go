@@ -73,7 +73,7 @@ func TestRefusalsInKubernetesWords(t *testing.T) {
 	for _, tt := range []struct {
 		method, url, body, accept string
 		code                      int
-		message                   string // "": a text, not a Status
+		message                   string // "" means a text, not a Status
 	}{
 		{"GET", configMaps + "/a", "", "text/plain", 406,
 			"406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, application/vnd.kubernetes.protobuf"},

@@ -53,14 +53,14 @@ type Config struct {
 	OpenAPI   http.Handler  // serves /openapi/
 	Metrics   http.Handler  // serves /metrics
 	Extra     http.Handler  // serves /exeunt/ and SettingsPath, which Kubernetes does not have; nil: 404
-	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil: the path is not served
+	Open      http.Handler  // serves OpenPath and authenticates its clients itself; nil if the path is not served
 	Observer  Observer      // is called after every request
 	Admission Admission     // webhooks and policies
 	Audit     *auditlog.Log // records requests, if it is set
 	Logger    *slog.Logger
 	Version   string                // version of this program, for /version
-	Checks    func() []health.Check // of /readyz, besides ping and shutdown; nil: none
-	Now       func() time.Time      // nil: time.Now
+	Checks    func() []health.Check // of /readyz, besides ping and shutdown; nil if there is none
+	Now       func() time.Time      // nil means time.Now
 
 	Limits // those of the start: SetLimits
 	// MaxRequests limits the requests that are served at once, without watches. 0:
@@ -68,7 +68,7 @@ type Config struct {
 	MaxRequests int
 	// NoControllers says that nothing removes the content of namespaces.
 	NoControllers bool
-	// Full reports whether writes that need more space are refused. Nil: they never are.
+	// Full reports whether writes that need more space are refused. Nil if they never are.
 	Full func() bool
 	// GuardWarning returns a warning for the client if the guard will hold the delete,
 	// or "". If it is nil, there are no warnings.

@@ -24,7 +24,7 @@ import (
 // object and for each subresource.
 type endpoint struct {
 	main  *resource
-	json  *fastWrites                            // nil: the library serves all writes
+	json  *fastWrites                            // nil if the library serves all writes
 	verbs map[string]map[string]http.HandlerFunc // by subresource, then verb
 }
 

@@ -134,7 +134,7 @@ func (a *API) parse(next http.Handler) http.Handler {
 }
 
 // timeLimit is how long a request may take: as long as the client says with ?timeout, and
-// at most requestTimeout. 0: no limit.
+// at most requestTimeout. 0 means no limit.
 func timeLimit(req *http.Request, info *genericrequest.RequestInfo) (time.Duration, error) {
 	if info.Verb == "watch" {
 		return 0, nil

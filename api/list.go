@@ -313,7 +313,7 @@ type position struct {
 	Revision  int64  `json:"rv"`
 	Namespace string `json:"ns,omitempty"`
 	Name      string `json:"name"`
-	Left      int64  `json:"left,omitempty"` // objects after this one; 0: not known
+	Left      int64  `json:"left,omitempty"` // objects after this one; 0 if not known
 
 	// Newest continues in the newest snapshot, because that of Revision is compacted.
 	Newest bool `json:"newest,omitempty"`

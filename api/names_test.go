@@ -110,7 +110,7 @@ func TestAcceptedNamesArePaths(t *testing.T) {
 	}
 }
 
-// acceptsName says whether no rule of a create refuses the name. Rules on other fields may.
+// acceptsName reports whether no rule of a create refuses the name. Rules on other fields may.
 func acceptsName(v *kind.Version, name string) bool {
 	obj := v.New()
 	m, err := meta.Accessor(obj)

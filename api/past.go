@@ -63,7 +63,7 @@ func past(ctx context.Context) (when string, ok bool) {
 	return when, ok
 }
 
-// pastRevision returns the revision that a request reads. 0: the newest.
+// pastRevision returns the revision that a request reads. 0 means the newest.
 func pastRevision(ctx context.Context) int64 {
 	revision, _ := ctx.Value(pastRevisionKey{}).(int64)
 	return revision

@@ -21,7 +21,7 @@ func TestProbeLog(t *testing.T) {
 	for _, step := range []struct {
 		check string
 		err   error
-		want  string // in the log, once; empty: no line
+		want  string // in the log, once; empty means no line
 	}{
 		{"database", down, ""}, {"database", down, ""}, {"database", nil, ""}, {"database", nil, ""},
 		{"database", down, "level=WARN msg=\"not ready\" check=database error=down"}, {"database", down, ""},

@@ -283,7 +283,7 @@ const watchEndGrace = 2 * time.Second
 // not read.
 type watchEnd struct {
 	mu         sync.Mutex
-	controller *http.ResponseController // of the response; nil: the handler has returned; guarded by mu
+	controller *http.ResponseController // of the response; nil if the handler has returned; guarded by mu
 	set        bool                     // a deadline is set; guarded by mu
 }
 

@@ -34,7 +34,7 @@ type fastWrites struct {
 	r       *resource
 	lenient runtime.Decoder
 	strict  runtime.Decoder
-	proto   *protobuf // nil: the kind has no protobuf form
+	proto   *protobuf // nil if the kind has no protobuf form
 	owners  *fieldowner.Owners
 }
 

@@ -113,7 +113,7 @@ func (s *session) timeCascade(ctx context.Context, name, policy, object string, 
 	return m.stop(name, &t)
 }
 
-// noneLeft says whether all objects of the cascade are gone.
+// noneLeft reports whether all objects of the cascade are gone.
 func (s *session) noneLeft(ctx context.Context) (bool, error) {
 	data, err := s.pool.client(0).get(ctx, s.path, "limit=1&labelSelector=app%3Dbench")
 	if err != nil {

@@ -25,7 +25,7 @@ type RegistryConfig struct {
 	// REST is the API in whose namespaces repositories are. If it is set, the
 	// run makes the namespace of the repository and removes it afterwards.
 	REST *rest.Config
-	// Password is sent with every request, by basic authentication. Empty: none.
+	// Password is sent with every request, by basic authentication. Empty means none.
 	Password string
 	// Keep leaves the pushed images in place.
 	Keep bool
@@ -45,7 +45,7 @@ type RegistryConfig struct {
 	Rounds int
 	// Yardstick is a directory on the registry's disk, where the run also
 	// hashes, writes and syncs large layers and sends them by sendfile, for
-	// comparison. Empty: no comparison.
+	// comparison. Empty means no comparison.
 	Yardstick string
 	// PID is the same as in Config.
 	PID int

@@ -71,7 +71,7 @@ func hash64(s string) uint64 {
 type registryClient struct {
 	base       *url.URL
 	repository string
-	password   string // empty: none
+	password   string // empty if there is none
 	http       *http.Client
 }
 

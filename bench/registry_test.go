@@ -30,7 +30,7 @@ type fakeRegistry struct {
 	lose      bool // acknowledges manifests and does not store them
 	yardstick string
 	clean     bool         // the run removes what it created
-	rest      *rest.Config // the API of the registry; nil: none
+	rest      *rest.Config // the API of the registry; nil if there is none
 	refuse    bool         // deletes are not supported
 }
 

@@ -23,7 +23,7 @@ type writer struct {
 	id      int
 	path    string
 	size    int
-	pause   time.Duration // between the starts of two writes; 0: none
+	pause   time.Duration // between the starts of two writes; 0 if there is none
 	offset  time.Duration // of the first write, so that writers take turns
 	clock   time.Time     // zero point of all times of a run
 	tally   tally         // owned by run

@@ -16,7 +16,7 @@ import (
 // compared with hashing, writing and syncing, a pull with a file that the
 // kernel sends.
 type yardstick struct {
-	dir         string // on the registry's disk; empty: no comparison
+	dir         string // on the registry's disk; empty means no comparison
 	write, send tally
 }
 

@@ -197,7 +197,7 @@ type Repository interface {
 	// stored phase is another, ErrProvisionedResourceNotFound.
 	UpdatePhase(ctx context.Context, from ProvisionedResourcePhase, resource ProvisionedResource) error
 
-	// BindToken replaces the bound token previous (empty: none) by token, with
+	// BindToken replaces the bound token previous (empty if there is none) by token, with
 	// a compare-and-swap. Errors: ErrPhaseConflict if another token is bound or
 	// if deletion was requested, so after RecordDeletionIntent the bound token
 	// never changes; ErrProvisionedResourceNotFound.

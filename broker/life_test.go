@@ -19,7 +19,7 @@ type life struct {
 	drained      bool // Deregister was called; the node leaves after the round
 
 	writes int  // done so far
-	dieAt  int  // the write at which the process dies; 0: none
+	dieAt  int  // the write at which the process dies; 0 if there is none
 	after  bool // it dies after that write, not before
 }
 

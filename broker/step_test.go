@@ -28,7 +28,7 @@ func TestAdvanceEmitsThenPersists(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		from, to broker.ProvisionedResourcePhase
-		event    broker.EventType // empty: the transition has no event
+		event    broker.EventType // empty if the transition has no event
 	}{
 		{broker.PhasePending, broker.PhaseProvisioning, ""},
 		{broker.PhaseProvisioning, broker.PhaseEnrolling, ""},

@@ -137,7 +137,7 @@ func TestOIDCRefusals(t *testing.T) {
 	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"nonce":"another"}`))
 	for name, c := range map[string]struct {
 		query   func(state string) string
-		attempt *http.Cookie // nil: the browser's own
+		attempt *http.Cookie // nil means the browser's own
 		answer  string       // of the provider
 		reason  string
 	}{

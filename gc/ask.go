@@ -17,7 +17,7 @@ import (
 
 // Admission asks webhooks and policies about the deletes of the collector.
 type Admission interface {
-	// SelectsDelete says whether a webhook or a policy may judge the delete of an
+	// SelectsDelete reports whether a webhook or a policy may judge the delete of an
 	// object of a kind. It reads memory only.
 	SelectsDelete(storage string) bool
 	// AdmitDelete asks them. An error is their refusal, or says why they cannot be
@@ -45,7 +45,7 @@ const admitters = 4
 // admitter reviews the objects whose delete must be admitted.
 type admitter struct {
 	c         *Collector
-	admission Admission // nil: every delete is admitted
+	admission Admission // nil means every delete is admitted
 	engine    *review.Engine
 	gate      gate
 }
@@ -128,7 +128,7 @@ func (a *admitter) Review(ctx context.Context, tx *store.Tx, now time.Time, task
 }
 
 // again decides about an object that a review found to be garbage, and deletes it if
-// its delete is admitted. It returns the object as it was; nil: it is gone.
+// its delete is admitted. It returns the object as it was; nil if it is gone.
 func (s *session) again(ctx context.Context, uid types.UID, cause string) (*item, error) {
 	o, err := s.tx.GetByUID(ctx, uid)
 	if err != nil || o == nil || o.Deleting {

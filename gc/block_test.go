@@ -23,7 +23,7 @@ func TestBlocks(t *testing.T) {
 	reference := metav1.OwnerReference{APIVersion: "example.org/v1", Kind: "Gadget", Name: "owner", UID: "owner", BlockOwnerDeletion: &yes}
 	for name, test := range map[string]struct {
 		change func(*metav1.OwnerReference)
-		inside *string // the dependent's namespace; nil: the owner's
+		inside *string // the dependent's namespace; nil means the owner's
 		want   bool
 	}{
 		"it blocks":         {change: func(*metav1.OwnerReference) {}, want: true},

@@ -56,7 +56,7 @@ type closure struct {
 type Excess struct {
 	Over      bool
 	Limit     int64
-	Namespace string // whose limit it is; empty: that of the deletion itself
+	Namespace string // whose limit it is; empty means that of the deletion itself
 }
 
 // Exceeds decides for the guard whether a deletion removes more objects than it may,

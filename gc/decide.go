@@ -42,7 +42,7 @@ type Owner struct {
 	Exists     bool   // an object has the uid
 	Kind       string // its storage name
 	Name       string
-	Namespace  string // empty: cluster-scoped
+	Namespace  string // empty means cluster-scoped
 	Foreground bool   // in foreground deletion: waits for its dependents
 	Leaving    bool   // counts as gone: it exists only to pass its grace period on
 
@@ -53,7 +53,7 @@ type Owner struct {
 // Gone is the owner after its removal.
 func (o Owner) Gone() Owner { return Owner{Removed: true, WasInside: o.Namespace != ""} }
 
-// Classify judges one reference of a dependent in a namespace (empty: the
+// Classify judges one reference of a dependent in a namespace (empty if the
 // dependent is cluster-scoped). The owner is the object with the kind, the name
 // and the uid of the reference; the uid alone is not enough.
 //

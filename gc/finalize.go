@@ -206,7 +206,7 @@ func (s *session) dropOwner(ctx context.Context, owner types.UID, batch []*item)
 
 // foreground is the foreground finalizer: it deletes the dependents, and removes
 // the finalizer from the owner when no blocking dependent is left. known is what was
-// read together with the owner; nil: nothing.
+// read together with the owner; nil means nothing.
 func (s *session) foreground(ctx context.Context, o *item, known *store.Family) (review.Verdict, error) {
 	if err := s.noteGrace(o); err != nil {
 		return review.Verdict{}, err

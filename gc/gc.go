@@ -54,7 +54,7 @@ type Options struct {
 	// Budget bounds the objects that one transaction changes. Default: as many
 	// as take about 40 ms (see pace.go).
 	Budget int
-	// Admission asks webhooks and policies about deletes. Nil: every delete is admitted.
+	// Admission asks webhooks and policies about deletes. Nil means every delete is admitted.
 	Admission Admission
 	// Poll is how often the engine reads the queue without a wake-up. Default 5 s.
 	Poll time.Duration

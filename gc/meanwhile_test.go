@@ -27,7 +27,7 @@ type meanwhile struct {
 
 type durations []time.Duration
 
-// p99 is in milliseconds; 0: there are none.
+// p99 is in milliseconds; 0 if there are none.
 func (d durations) p99() float64 {
 	if len(d) == 0 {
 		return 0

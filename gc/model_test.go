@@ -165,7 +165,7 @@ func (m *model) standing(dependent *modelObject, r modelRef) string {
 }
 
 // steps returns the states that the collector may give an object now, nil for its
-// removal. Empty: the collector must not change it.
+// removal. Empty if the collector must not change it.
 func (m *model) steps(name string) []*modelObject {
 	o := m.objects[name]
 	next := m.orphaned(o)
@@ -202,7 +202,7 @@ func (m *model) judged(o *modelObject) []*modelObject {
 	return []*modelObject{o.deleted(background)}
 }
 
-// emptied says whether the namespace controller deletes the object: its
+// emptied reports whether the namespace controller deletes the object: its
 // namespace is going, and it is a pod or there are no pods any more.
 func (m *model) emptied(o *modelObject) bool {
 	key := keyOf(o.name)
@@ -210,7 +210,7 @@ func (m *model) emptied(o *modelObject) bool {
 	return key.Namespace != "" && ns != nil && ns.deleting && ns.namespaced && (key.Kind == "pods" || !m.hasContent(key.Namespace, "pods"))
 }
 
-// hasContent says whether objects of a kind, or of any, are in a namespace.
+// hasContent reports whether objects of a kind, or of any, are in a namespace.
 func (m *model) hasContent(namespace, kind string) bool {
 	for name := range m.objects {
 		if key := keyOf(name); key.Namespace == namespace && (kind == "" || key.Kind == kind) {
@@ -252,7 +252,7 @@ func (m *model) finalized(o *modelObject) []*modelObject {
 	return next
 }
 
-// dependentsLeft says whether an owner in foreground deletion has dependents
+// dependentsLeft reports whether an owner in foreground deletion has dependents
 // that have not been judged yet.
 func (m *model) dependentsLeft(name string) bool {
 	return slices.ContainsFunc(m.dependents(name), func(d *modelObject) bool { return !d.deleting && len(m.judged(d)) > 0 })

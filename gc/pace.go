@@ -27,7 +27,7 @@ const (
 // pace measures how many objects a transaction may change.
 type pace struct {
 	fixed int          // not 0: always this many
-	each  atomic.Int64 // average nanoseconds per object; 0: not known
+	each  atomic.Int64 // average nanoseconds per object; 0 if not known
 }
 
 func (p *pace) budget() int {
@@ -153,7 +153,7 @@ func (c *Collector) setPaused(ctx context.Context, paused bool, reason string) e
 	return nil
 }
 
-// Paused says whether the collector is paused.
+// Paused reports whether the collector is paused.
 func (c *Collector) Paused(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	paused, recent := c.paused, time.Since(c.pausedAt) < pauseCached

@@ -33,7 +33,7 @@ type session struct {
 	kinds  *kind.Snapshot // one for the whole transaction
 	now    time.Time
 	budget int                 // objects that may still be changed
-	until  time.Time           // no review begins after it; zero: no limit
+	until  time.Time           // no review begins after it; zero means no limit
 	owners map[types.UID]Owner // owners as read, updated by the changes of this session
 	grace  map[types.UID]int64 // grace periods that owners under review pass on, in seconds
 	next   []types.UID         // reviewable because of this transaction

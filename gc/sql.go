@@ -30,7 +30,7 @@ SELECT uid, event = 'owner_removed' FROM gc_object_reviews
 WHERE uid IN LIST($1, text) AND event IN ('owner_removed', 'cluster_owner_removed')`)
 
 // ReviewByUID reads the review of a uid, for reports: failures, when it was
-// created, when it is due, the last error, and the end of the lease (0: none);
+// created, when it is due, the last error, and the end of the lease (0 if there is none);
 // times in Unix milliseconds.
 const ReviewByUID = `
 SELECT review_count, created_at, review_after, coalesce(last_error, ''), coalesce(claim_until, 0)

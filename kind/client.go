@@ -20,7 +20,7 @@ import (
 // as an argument and asks it. The zero Client may do nothing. Package api makes Clients.
 type Client struct {
 	Name string // of the user
-	// User is who the client is, to ask for its rights again later. Nil: the server.
+	// User is who the client is, to ask for its rights again later. Nil means the server itself.
 	User user.Info
 	// Authorize returns a denial for the client, or nil.
 	Authorize func(verb string, resource schema.GroupResource, namespace, name string) error
@@ -33,16 +33,16 @@ type Client struct {
 	// but asks no webhooks and policies.
 	Contain func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error
 	// Pretend makes a namespace exist for Mutate and Admit until the context ends, for a dry
-	// run that would create it. Nil: they do not look for namespaces.
+	// run that would create it. Nil means they do not look for namespaces.
 	Pretend func(ctx context.Context, namespace runtime.Object)
 	// JudgeDelete asks the policies about a delete, which has no effect: the error is their
-	// refusal. It does not ask webhooks. Nil: there are no policies.
+	// refusal. It does not ask webhooks. Nil if there are no policies.
 	JudgeDelete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error
 	// JudgeCollected is JudgeDelete for what the collector would delete then. emptying: its
 	// namespace goes.
 	JudgeCollected func(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error
 	// Judges names the webhooks and policies whose rules select deletes of a stored kind.
-	// Nil: there are none.
+	// Nil if there are none.
 	Judges func(kind string) []string
 }
 

@@ -44,7 +44,7 @@ type Kind struct {
 	Versions []*Version
 
 	// StoredAs is the name of the version in which objects are written: "v1". It may be a
-	// version that is not served. Empty: the preferred one.
+	// version that is not served. Empty means the preferred one.
 	StoredAs string
 
 	// Definition is the name of the CustomResourceDefinition that declares the
@@ -53,7 +53,7 @@ type Kind struct {
 	Generation int64
 
 	// Fingerprint differs for kinds that are described differently, and is the same on all
-	// replicas. Empty: not known.
+	// replicas. Empty if not known.
 	Fingerprint string
 
 	// Rules are the kind's rules of deletion.
@@ -64,7 +64,7 @@ type Kind struct {
 	ReturnsDeleted bool
 
 	// OrphanWarning is sent with a delete that names no policy, for a kind whose
-	// DefaultPolicy orphans its dependents. Empty: no warning.
+	// DefaultPolicy orphans its dependents. Empty means no warning.
 	OrphanWarning string
 
 	// Refuse, if set, is the reason why objects of this kind cannot be created now (its
@@ -81,7 +81,7 @@ type Kind struct {
 	Attach func(ctx context.Context, obj, old runtime.Object) (Attachment, error)
 
 	// Content, if set, says what outside the store goes with an object, from its stored
-	// body: "2 tags and 3Mi". Empty: nothing does.
+	// body: "2 tags and 3Mi". Empty means nothing does.
 	Content func(body []byte) string
 
 	// Restored, if set, changes an object that comes back from the archive, before it is
@@ -92,7 +92,7 @@ type Kind struct {
 	ReadOnly bool
 
 	// Ephemeral kinds (the review kinds) are answered and never stored: only create
-	// works. Answer computes the reply; nil: the api package answers.
+	// works. Answer computes the reply; nil if the api package answers.
 	Ephemeral bool
 	Answer    Answer
 
@@ -122,8 +122,8 @@ type Version struct {
 
 	// DecodeAll decodes many objects of a kind whose versions are converted by a webhook, with
 	// few calls of it. It may take seconds: the client holds no transaction. DecodeStored
-	// decodes a body in the version it was written in, without the webhook. Nil: Decode
-	// calls no webhook.
+	// decodes a body in the version it was written in, without the webhook. Nil means that
+	// Decode calls no webhook.
 	DecodeAll    func(ctx context.Context, stored []object.Object) ([]runtime.Object, error)
 	DecodeStored func(body []byte, resourceVersion string) (runtime.Object, error)
 
@@ -147,13 +147,13 @@ type Version struct {
 
 	// Attributes returns the labels and the fields by which selectors select a decoded
 	// object, if the stored body may lack them or show them differently (custom kinds).
-	// Nil: the stored body has them.
+	// Nil if the stored body has them.
 	Attributes func(obj runtime.Object) (labels.Set, fields.Set, error)
 
-	Table rest.TableConvertor // nil: a client that asks for a Table gets 406
+	Table rest.TableConvertor // if nil, a client that asks for a Table gets 406
 	Wire  *Wire
 
-	// Warning is sent with every answer (a deprecated version). Empty: none.
+	// Warning is sent with every answer (a deprecated version). Empty means none.
 	Warning string
 
 	// Schema is the OpenAPI v3 schema of the object, for kinds that are not in the
@@ -285,10 +285,10 @@ type Source interface {
 
 // SourceQuery holds the options of a list. The selectors may be nil.
 type SourceQuery struct {
-	Namespace string // empty: all
+	Namespace string // empty means all
 	Labels    labels.Selector
 	Fields    fields.Selector
-	Limit     int64 // 0: not set by the client
+	Limit     int64 // 0 if not set by the client
 	Continue  string
 }
 

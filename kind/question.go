@@ -22,7 +22,7 @@ import (
 type Call struct {
 	Client Client
 	DryRun bool // the answer must change nothing
-	// Warn sends the client a warning with the answer. Nil: warnings are dropped.
+	// Warn sends the client a warning with the answer. Nil if warnings are dropped.
 	Warn func(text string)
 }
 

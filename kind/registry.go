@@ -117,7 +117,7 @@ func (s *Snapshot) OfGroupKind(gk schema.GroupKind) (*Kind, bool) {
 	return k, ok
 }
 
-// Named finds a kind by group, version and kind name; nil: not found.
+// Named finds a kind by group, version and kind name; nil if not found.
 func (s *Snapshot) Named(gvk schema.GroupVersionKind) *Kind {
 	for _, k := range s.OfGroup(gvk.Group) {
 		if k.Name != gvk.Kind {

@@ -23,7 +23,7 @@ const HistoryFor = "lifecycle.exeunt.dev/history-for"
 // annotation is one of this server's domain.
 type annotation struct {
 	name string
-	// check refuses a value that the server would ignore. Nil: the annotation is a mark,
+	// check refuses a value that the server would ignore. Nil if the annotation is a mark,
 	// which the server alone sets.
 	check func(string) error
 }

@@ -203,7 +203,7 @@ type Rules struct {
 	// Graceful is the kind's rule for graceful deletion (the create and delete path's
 	// CheckGracefulDelete): given the stored body and the grace period the
 	// client requested, it returns the object's grace period in seconds, and
-	// whether the deletion is graceful at all. Nil: never.
+	// whether the deletion is graceful at all. Nil means never.
 	Graceful func(body []byte, requested *int64) (seconds int64, graceful bool)
 
 	// NoGrace: the mark of a deletion is its time alone. The object gets no grace
@@ -212,15 +212,15 @@ type Rules struct {
 	NoGrace bool
 
 	// MarkDeleting changes a stored body as the object becomes DELETING (a
-	// Namespace's phase becomes Terminating). Nil: nothing to change.
+	// Namespace's phase becomes Terminating). Nil means nothing to change.
 	MarkDeleting func(body []byte, now time.Time) ([]byte, error)
 
 	// MarkActive is the inverse of MarkDeleting, for a deletion that is called
-	// off. Nil: nothing to change.
+	// off. Nil means nothing to change.
 	MarkActive func(body []byte) ([]byte, error)
 
 	// Removable reports whether a DELETING object whose metadata.finalizers are
 	// empty may be removed (a Namespace may not while spec.finalizers are left).
-	// Nil: yes.
+	// Nil means that it can.
 	Removable func(body []byte) bool
 }

@@ -44,7 +44,7 @@ type Deletion struct {
 	Rules    Rules
 	Now      time.Time
 	// MaxCascade is the guard's limit: how many objects the cascade may delete
-	// without confirmation. 0: no limit, or no cascade.
+	// without confirmation. 0 means no limit, or no cascade.
 	MaxCascade int64
 	// NamespaceLimits: the cascade may enter namespaces that have limits of their own.
 	NamespaceLimits bool
@@ -56,9 +56,9 @@ type Decision struct {
 	Outcome Outcome
 	Meta    metav1.ObjectMeta
 	Body    []byte
-	Policy  metav1.DeletionPropagation // the effective policy; empty: Background
+	Policy  metav1.DeletionPropagation // the effective policy; empty means Background
 	// Answer is the metadata for the answer to a graceful delete that removes the
-	// object at once: with the marks of this deletion, which are never stored. Nil: Meta.
+	// object at once: with the marks of this deletion, which are never stored. Nil means Meta.
 	Answer *metav1.ObjectMeta
 }
 

@@ -14,7 +14,7 @@ func TestExpiry(t *testing.T) {
 	day := 24 * time.Hour
 	tests := []struct {
 		expires, ttl, keep string
-		at                 time.Duration // after birth; 0: it does not expire
+		at                 time.Duration // after birth; 0 if it does not expire
 		by                 string
 	}{
 		{},

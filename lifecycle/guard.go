@@ -43,8 +43,8 @@ const (
 const MostCounted = 1_000_000
 
 // CascadeLimit is how many objects a deletion may delete, the object itself
-// included, by the server's limit and the annotations of the Namespace. 0: no
-// limit. An invalid annotation is ignored.
+// included, by the server's limit and the annotations of the Namespace. 0 means
+// no limit. An invalid annotation is ignored.
 func CascadeLimit(server int64, namespace map[string]string) int64 {
 	if limit, ok := read(namespace, MaxCascade, parseLimit); ok {
 		return limit
@@ -87,7 +87,7 @@ type Guard struct {
 	Held      bool  // the guard holds the deletion
 	Limit     int64 // the limit when it was deleted
 	Unlimited bool  // Limit is none
-	Confirmed int64 // how many objects a person confirmed; 0: not confirmed
+	Confirmed int64 // how many objects a person confirmed; 0 if not confirmed
 }
 
 // Allowed is how many objects may be deleted at most.

@@ -23,7 +23,7 @@ type world struct {
 	t        *testing.T
 	now      time.Time
 	rules    lifecycle.Rules
-	body     []byte // nil: DOES_NOT_EXIST
+	body     []byte // nil means DOES_NOT_EXIST
 	revision int64
 	created  int
 	removed  map[types.UID]int

@@ -87,7 +87,7 @@ type Registry struct {
 	db       *sqldb.DB
 	blobs    blobstore.Store
 	refuse   func(*http.Request) string
-	full     func() bool // nil: never
+	full     func() bool // nil means never
 	admit    func(*http.Request) (Client, error)
 	offer    func(req *http.Request, scope, reason string) string // Config.Challenge
 	record   func(client Client, to Request, next http.Handler) http.Handler

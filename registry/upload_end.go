@@ -47,7 +47,7 @@ func (u *upload) save(ctx context.Context) error {
 
 // finish makes the upload a blob of its repository. It verifies the digest,
 // syncs the bytes, and then makes the blob visible and ends the upload in one
-// transaction. If the content exists already, its row and path stay, and the
+// transaction. If the content already exists, its row and path stay, and the
 // path of this upload goes to the collector.
 func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 	got, err := u.digest(ctx, want.Algorithm())
@@ -225,7 +225,7 @@ func (r *Registry) smallBody(req *http.Request) bool {
 // failure.
 //
 // The row gets a path of the blob store, as every blob does, but nothing is stored
-// there. If the content exists already, its row stays, and its bytes stay where they
+// there. If the content already exists, its row stays, and its bytes stay where they
 // are.
 func (r *Registry) putSmall(ctx context.Context, w http.ResponseWriter, to Request, want digest.Digest, content []byte) error {
 	path, err := r.newPath(ctx)

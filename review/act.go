@@ -22,7 +22,7 @@ type reviewed struct {
 }
 
 // process reviews and settles the tasks of a batch. An error means that the
-// database does not work or that ctx has ended; some tasks may be settled.
+// database is unavailable or that ctx has ended; some tasks may be settled.
 func (e *Engine) process(ctx context.Context, c batch, r *Result) error {
 	waiting, err := e.act(ctx, c, r)
 	switch {

@@ -106,7 +106,7 @@ type Verdict struct {
 	acted   bool
 	after   time.Duration
 	err     error
-	effect  func(context.Context) Verdict // runs the effects and returns the final verdict; nil: no effects
+	effect  func(context.Context) Verdict // runs the effects and returns the final verdict; nil means no effects
 }
 
 type outcome int

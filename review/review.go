@@ -122,10 +122,10 @@ type Task struct {
 	Count     int       // failures since the last success
 	Created   time.Time // when it was enqueued first
 	Due       time.Time // it is not reviewed before this
-	LastError string    // the error of the last failure; empty: none
-	Claimed   time.Time // the end of the lease; zero: not claimed
+	LastError string    // the error of the last failure; empty if there is none
+	Claimed   time.Time // the end of the lease; zero if not claimed
 
-	trace string // the traceparent of the row; empty: not traced
+	trace string // the traceparent of the row; empty if not traced
 }
 
 // Tx is a write transaction. After an error of Send it cannot commit, and Review must return the error.

@@ -21,7 +21,7 @@ type Result struct {
 	Failed    int // to be reviewed again, after a backoff
 	Left      int // still in the queue: enqueued again during the review, taken over, or not reached
 	Acted     int // reviews that acted
-	// Next is when the next task can be claimed, if none was claimed. Zero: the
+	// Next is when the next task can be claimed, if none was claimed. Zero means that the
 	// queue is empty.
 	Next time.Time
 }
@@ -33,7 +33,7 @@ const (
 	busyPoll = 50 * time.Millisecond
 )
 
-// runBackoff is for turns that fail as a whole: the database does not work.
+// runBackoff is for turns that fail as a whole: the database is unavailable.
 var runBackoff = Backoff{Base: 200 * time.Millisecond, Cap: 30 * time.Second}
 
 // RunOne is one turn: it claims at most one batch of tasks that are due,
@@ -75,7 +75,7 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 
 // Run repeats RunOne until ctx ends, and then returns nil. When there is nothing to
 // do it sleeps until the next task is due, Wake is called, or Queue.Idle has
-// passed. When the database does not work it retries with a backoff. At its start
+// passed. When the database is unavailable it retries with a backoff. At its start
 // it takes over the claims of processes that have ended.
 func (e *Engine) Run(ctx context.Context) error {
 	e.takeOverAtStart(ctx)
@@ -87,7 +87,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		if err != nil {
 			failures++
 			e.metrics.turnErrors.Inc()
-			e.options.Logger.Error("review queue does not work", "failures", failures, "error", sqldb.Advised(err))
+			e.options.Logger.Error("review queue unavailable", "failures", failures, "error", sqldb.Advised(err))
 			e.sleep(ctx, runBackoff.Delay(failures, e.options.Random()), nil)
 			continue
 		}

@@ -133,7 +133,7 @@ FROM {table}`
 type statements struct {
 	next, nextLease, claim, hold, remove, postpone, extend, release, fail, enqueue, get, stats, tokens, disown string
 
-	lock string // empty: the transaction is the lock
+	lock string // empty if the transaction is the lock
 }
 
 func newStatements(engine sqldb.Engine, q Queue) statements {

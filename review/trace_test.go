@@ -39,9 +39,9 @@ func (p parent) Review(ctx context.Context, tx review.Tx, now time.Time, tasks [
 	return verdicts, tx.Send(ctx, &b)
 }
 
-// TestTracesAreApart: tasks of different traces are reviewed in transactions of their own,
+// TestTracesAreSeparate: tasks of different traces are reviewed in transactions of their own,
 // and what each enqueues has its trace, on a replica that sends no traces too.
-func TestTracesAreApart(t *testing.T) {
+func TestTracesAreSeparate(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		rows := dbtest.NewSQL(t, db)
 		for i, row := range [][2]string{{"a", traceOne}, {"b", ""}, {"c", traceTwo}, {"d", traceOne}, {"e", ""}} {

@@ -20,7 +20,7 @@ import (
 // bytes makes it.
 type backups struct {
 	*server
-	born atomic.Int64 // when the database was made, in Unix seconds; 0: not read yet
+	born atomic.Int64 // when the database was made, in Unix seconds; 0 if not read yet
 }
 
 const (

@@ -21,8 +21,8 @@ import (
 // and HTTP/2.
 type bodyLimits struct {
 	total time.Duration // for the whole body
-	stall time.Duration // between two reads with data; 0: no limit
-	rate  int64         // total grows by one second per rate bytes received; 0: it is fixed
+	stall time.Duration // between two reads with data; 0 means no limit
+	rate  int64         // total grows by one second per rate bytes received; 0 if it is fixed
 }
 
 var (

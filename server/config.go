@@ -47,7 +47,7 @@ type Config struct {
 	// authority in the data directory.
 	TLSFiles access.Files
 	// RegistryListen is the OCI registry's address, HOST:PORT; port 0 picks one.
-	// Empty: no registry. On loopback it serves plain HTTP, elsewhere TLS.
+	// Empty means no registry. On loopback it serves plain HTTP, elsewhere TLS.
 	RegistryListen string
 	// RegistryAnonymous lets clients without credentials do everything in a registry on
 	// loopback.
@@ -87,7 +87,7 @@ type Config struct {
 	Database string
 	// StatementTimeout, LockTimeout and IdleTransactionTimeout are limits that PostgreSQL
 	// keeps for the connections of this server. Default 2 minutes, 1 minute, 1 minute;
-	// negative: no limit.
+	// negative means no limit.
 	StatementTimeout, LockTimeout, IdleTransactionTimeout time.Duration
 	// NoCollector turns the garbage collector of this server off. Garbage waits in the
 	// queue until a server runs with a collector.
@@ -113,46 +113,46 @@ type Config struct {
 	// that it has seen the deletion. Default 10 seconds; negative: no wait.
 	OrphanWait time.Duration
 	// MaxCascade is how many objects a delete may remove without confirmation, the
-	// object itself included. A Namespace's annotation overrides it. 0: no limit.
+	// object itself included. A Namespace's annotation overrides it. 0 means no limit.
 	MaxCascade int64
 	// ArchiveFor is how long removed objects can be restored. A Namespace's annotation
-	// overrides it. 0: no archive.
+	// overrides it. 0 means no archive.
 	ArchiveFor time.Duration
 	// DiskReserve is how many bytes are kept free for deletions on the disk of a SQLite database, at most
-	// a sixteenth of it. 0: none.
+	// a sixteenth of it. 0 means none.
 	DiskReserve int64
-	// Manifests is a directory or file whose objects the server applies and keeps in step. Empty: none.
+	// Manifests is a directory or file whose objects the server applies and keeps in step. Empty means none.
 	Manifests string
-	// BackupTo is a directory or s3://BUCKET/PREFIX for backups that the server makes. Empty: it makes none.
+	// BackupTo is a directory or s3://BUCKET/PREFIX for backups that the server makes. Empty if it makes none.
 	BackupTo string
-	// BackupEvery is how old the last backup may become. Default a day. BackupKeep is how many stay; 0: all.
+	// BackupEvery is how old the last backup may become. Default a day. BackupKeep is how many stay; 0 means all.
 	BackupEvery time.Duration
 	BackupKeep  int
-	// BackupRecipients are those of age for whom the backups are encrypted. Empty: they are not.
+	// BackupRecipients are those of age for whom the backups are encrypted. Empty if they are not.
 	BackupRecipients []string
 	// ArchiveMaxBytes limits the archive; the oldest entries leave first. Default 1 GiB.
 	ArchiveMaxBytes int64
 	// ArchiveNoSecrets archives the metadata of removed Secrets without their content.
 	ArchiveNoSecrets bool
 	// HistoryFor is how long earlier versions of objects are kept. A Namespace's annotation
-	// overrides it. 0: none are.
+	// overrides it. 0 means that none are.
 	HistoryFor time.Duration
 	// HistoryMaxBytes limits them; the oldest leave first. Default 1 GiB.
 	HistoryMaxBytes int64
 	// HistoryExclude has the kinds whose versions are not kept: PLURAL.GROUP.
 	HistoryExclude []string
-	// EventTTL is how long Events stay after their last write. 0: until they are
+	// EventTTL is how long Events stay after their last write. 0 means until they are
 	// deleted.
 	EventTTL time.Duration
 	// AuthorityDir is a directory with ca.crt and ca.key, the certificate authority of all
-	// replicas; the first start copies it. Empty: the first start makes one.
+	// replicas; the first start copies it. If it is empty, the first start makes one.
 	AuthorityDir string
 	// EncryptionConfig is the file with the keys that encrypt Secrets in the database,
 	// an EncryptionConfiguration as for kube-apiserver. Default: encryption.yaml in
 	// Data, created at the first start.
 	EncryptionConfig string
 	// GiveUpKey names a lost key: the content of everything that is sealed with it is
-	// given up at the start. Empty: a database that needs a lost key is refused.
+	// given up at the start. If it is empty, a database that needs a lost key is refused.
 	GiveUpKey string
 	// MeshHeartbeat is the interval of the heartbeats of mesh nodes. After four missed
 	// heartbeats a node is unreachable. Default 10 seconds.
@@ -160,7 +160,7 @@ type Config struct {
 	// ManagementKubeconfig is the kubeconfig of the cluster in which the broker creates
 	// resources. Default: this server.
 	ManagementKubeconfig string
-	// EventsWebhook is a URL that receives the broker's events. Empty: none.
+	// EventsWebhook is a URL that receives the broker's events. Empty means none.
 	EventsWebhook string
 	// EnrolURL is the URL at which machines that the broker creates reach this server.
 	// Default: the address in the kubeconfig.
@@ -175,9 +175,9 @@ type Config struct {
 	// 500 milliseconds; negative: none is.
 	SlowRequest time.Duration
 	// OTLPEndpoint is the URL of an OpenTelemetry collector that receives traces of
-	// deletions, by OTLP over HTTP. Empty: no traces.
+	// deletions, by OTLP over HTTP. Empty means no traces.
 	OTLPEndpoint string
-	tracer       trace.Tracer // nil: no traces; set by Run
+	tracer       trace.Tracer // nil means no traces; set by Run
 	sockets      sockets      // that systemd passed; set by Run
 	// LogRequests logs every request to the API and the registry.
 	LogRequests bool
@@ -186,10 +186,10 @@ type Config struct {
 	// Settings are the flags behind this configuration, for /debug/config.
 	Settings []Setting
 	// Reload asks for ReadAgain, which returns a checked configuration: what can change
-	// while the server runs takes effect (reloader). Nil: never.
+	// while the server runs takes effect (reloader). Nil means never.
 	Reload    <-chan os.Signal
 	ReadAgain func() (Config, error)
-	// LogLevel is the level of Logger, and SetLogLevel changes it. Nil: it never changes.
+	// LogLevel is the level of Logger, and SetLogLevel changes it. Nil if it never changes.
 	LogLevel    slog.Level
 	SetLogLevel func(slog.Level)
 	// Version is the version of this program.
@@ -210,13 +210,13 @@ type Setting struct {
 	Name   string `json:"name"`   // of the flag
 	Value  string `json:"value"`  // passwords are masked
 	Source string `json:"source"` // default, flag, environment NAME, or FILE:LINE
-	// Pending is a value that waits for a restart, after a reload. Nil: none.
+	// Pending is a value that waits for a restart, after a reload. Nil if there is none.
 	Pending *string `json:"pending,omitempty"`
 	// Raw is the value with its secrets. Only a reload compares it.
 	Raw string `json:"-"`
 }
 
-// Check says whether Run would refuse the configuration by itself. It opens no database
+// Check reports whether Run would refuse the configuration by itself. It opens no database
 // and no listener.
 func Check(c Config) error {
 	c = c.withDefaults()
@@ -266,7 +266,7 @@ var reloadable = map[string]bool{
 
 // reloader reads the configuration again when a signal asks for it.
 type reloader struct {
-	signals <-chan os.Signal       // nil: no reloads
+	signals <-chan os.Signal       // nil means no reloads
 	read    func() (Config, error) // checks what it read
 	apply   func(Config)           // the reloadable settings
 	log     *slog.Logger

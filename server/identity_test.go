@@ -166,7 +166,7 @@ func (w *identities) sessionGroups(cookie string) []string {
 	return shown.Groups
 }
 
-// pulls says whether a client may pull, by a certificate or by basic authentication, and
+// pulls reports whether a client may pull, by a certificate or by basic authentication, and
 // with a token of the registry.
 func (w *identities) pulls(config *rest.Config) [2]bool {
 	w.t.Helper()

@@ -110,7 +110,7 @@ func hostNames(host string) []string {
 	return names
 }
 
-// unspecified says whether a host means all addresses of the machine.
+// unspecified reports whether a host means all addresses of the machine.
 func unspecified(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "" || ip != nil && ip.IsUnspecified()
@@ -166,7 +166,7 @@ type Addresses struct {
 	Version    string `json:"version"`
 	API        string `json:"api"`                // URL
 	Kubeconfig string `json:"kubeconfig"`         // absolute path
-	Registry   string `json:"registry,omitempty"` // URL; empty: no registry
+	Registry   string `json:"registry,omitempty"` // URL; empty means no registry
 	// RegistryToken is the path of a file with a password for the registry.
 	RegistryToken string `json:"registryToken,omitempty"`
 }

@@ -36,7 +36,7 @@ type registryServer struct {
 	identity *access.Identity
 	listener net.Listener
 	plain    bool        // plain HTTP: only on loopback
-	login    *localLogin // nil: the registry is not on loopback
+	login    *localLogin // nil if the registry is not on loopback
 	objects  *repository.Repositories
 	images   *registry.Registry
 	tokens   http.Handler  // the endpoint at registrytoken.Path
@@ -219,7 +219,7 @@ func noRegistry(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-// loopback says whether only this machine can reach a host. A name other than
+// loopback reports whether only this machine can reach a host. A name other than
 // localhost may resolve to any address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)

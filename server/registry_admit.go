@@ -27,7 +27,7 @@ type registryAccess struct {
 	*access.Control
 	tokens *registrytoken.Authority
 	issuer string
-	login  *localLogin // nil: none
+	login  *localLogin // nil if there is none
 	open   bool        // clients without credentials may do everything
 	public func(ctx context.Context, path string) (bool, error)
 }

@@ -35,10 +35,10 @@ import (
 // what roles allow.
 type registryClient struct {
 	ctx       context.Context // of the request, which the client is for
-	req       *http.Request   // nil: it only asks for a token
+	req       *http.Request   // nil if it only asks for a token
 	user      user.Info
 	anonymous bool                 // has not logged in
-	token     *registrytoken.Token // nil: the client is not bounded by one
+	token     *registrytoken.Token // nil if the client is not bounded by one
 	authz     authorizer.Authorizer
 	public    func(ctx context.Context, path string) (bool, error)
 }
@@ -71,7 +71,7 @@ func (c *registryClient) May(verb, path string) error {
 // Sees implements registry.Client.
 func (c *registryClient) Sees(path string) bool { return c.right("get", path) == nil }
 
-// right returns why roles, and the repository itself, do not allow a verb; nil: they do.
+// right returns why roles, and the repository itself, do not allow a verb; nil means they do.
 func (c *registryClient) right(verb, path string) error {
 	denial := c.denial(verb, path)
 	if denial == nil || verb != "get" || path == "" {
@@ -87,7 +87,7 @@ func (c *registryClient) right(verb, path string) error {
 	return denial
 }
 
-// denial returns why roles do not allow a verb; nil: they do.
+// denial returns why roles do not allow a verb; nil means they do.
 func (c *registryClient) denial(verb, path string) error {
 	if c.anonymous {
 		return c.login()
@@ -179,7 +179,7 @@ func requestInfo(req *http.Request, to registry.Request) *genericrequest.Request
 // localLogin is the administrator's login to a registry on loopback, where a client
 // certificate cannot be used: a token in a file that only the server's user can read,
 // beside the kubeconfig that gives the same rights. Only this server's registry accepts
-// it. Nil: there is none.
+// it. Nil if there is none.
 type localLogin struct {
 	file string // absolute, if the system allows
 	hash [sha256.Size]byte
@@ -229,7 +229,7 @@ func (l *localLogin) holder(password string) (registrytoken.Holder, bool) {
 	return registrytoken.Holder{Name: localUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}, Credential: l.credential}, true
 }
 
-// issued says whether a holder logged in with the token as it is now.
+// issued reports whether a holder logged in with the token as it is now.
 func (l *localLogin) issued(h registrytoken.Holder) bool {
 	return l != nil && h.Credential == l.credential
 }

@@ -92,7 +92,7 @@ type roll struct {
 	own     string              // this process
 	host    string              // its address
 	alone   bool                // there are no other processes (SQLite)
-	alive   map[string]bool     // processes that the database shows; nil: it does not show them
+	alive   map[string]bool     // processes that the database shows; nil if it does not show them
 	missed  map[string]bool     // those that were missing in the round before
 	missing map[string]bool     // those that are missing now
 	at      map[string][]string // processes by address

@@ -212,7 +212,7 @@ func (w *wellKnown) address() (host string, port int) {
 	return host, port
 }
 
-// keep creates an object if it is missing. If it exists, mend (nil: nothing) changes it
+// keep creates an object if it is missing. If it exists, mend (nil means nothing) changes it
 // towards the wanted one; a write happens only if that changed something.
 func keep[P interface {
 	runtime.Object

@@ -31,7 +31,7 @@ func Load(ctx context.Context, database string, open func(name string) (io.ReadC
 	return nil
 }
 
-// Empty says whether a PostgreSQL database has no tables.
+// Empty reports whether a PostgreSQL database has no tables.
 func Empty(ctx context.Context, database string) (empty bool, err error) {
 	db, err := openPostgres(ctx, database, Limits{})
 	if err != nil {

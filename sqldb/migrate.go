@@ -24,7 +24,7 @@ const (
 // time: "exeunt" in ASCII.
 const migrationLock = 0x657865756e74
 
-// migrate runs the steps up to one; 0: all.
+// migrate runs the steps up to one; 0 means all.
 func (db *DB) migrate(ctx context.Context, to int) error {
 	steps, err := schema.Migrations(string(db.engine))
 	if err != nil {
@@ -207,7 +207,7 @@ func (db *DB) doneSteps(ctx context.Context, steps []schema.Migration) (int, err
 	return len(steps) - len(left), err
 }
 
-// Up runs the steps up to one; 0: all.
+// Up runs the steps up to one; 0 means all.
 func (db *DB) Up(ctx context.Context, to int) error {
 	steps, err := db.Steps(ctx)
 	if err != nil {

@@ -92,7 +92,7 @@ func (db *DB) Gone(ctx context.Context, tokens []string) ([]string, error) {
 // Process is the id of this process in Present.
 func (db *DB) Process() string { return db.holder.String() }
 
-// Present returns the processes that are alive. Nil: the database does not show them; then it
+// Present returns the processes that are alive. Nil if the database does not show them; then it
 // does not show this process either.
 func (db *DB) Present(ctx context.Context) (map[string]bool, error) {
 	own := db.holder.String()

@@ -201,7 +201,7 @@ func codes(err error) (postgres string, sqlite int) {
 // CorruptAdvice is what to do about a damaged database.
 const CorruptAdvice = "the database is damaged or is not one of Exeunt: stop the server, keep the file, and restore database and blobs from one backup (docs/operating.md, Backup)"
 
-// Corrupt says whether an error means that the database is damaged. A retry does
+// Corrupt reports whether an error means that the database is damaged. A retry does
 // not help, and more writes may increase the damage.
 func Corrupt(err error) bool {
 	postgres, sqlite := codes(err)
@@ -217,7 +217,7 @@ func Advised(err error) error {
 	return err
 }
 
-// Full says whether an error means that the database has no space left: on its
+// Full reports whether an error means that the database has no space left: on its
 // disk, or by its own limit. Nothing of the transaction was written, also if
 // COMMIT failed, and no write succeeds until the operator frees space.
 func Full(err error) bool {
@@ -225,7 +225,7 @@ func Full(err error) bool {
 	return postgres == "53100" || sqlite == sqliteFullCode // disk_full
 }
 
-// Unreachable says whether an error means that the database could not be reached:
+// Unreachable reports whether an error means that the database could not be reached:
 // no connection, a broken connection, a server that starts, stops or has no
 // connections left, a time limit of PostgreSQL (Limits), a file that another process has
 // locked. A retry may succeed.

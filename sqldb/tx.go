@@ -19,8 +19,8 @@ type Batch struct {
 type item struct {
 	statement string
 	args      []any
-	row       func(Row) error // nil: rows are ignored
-	found     *bool           // nil: rows are not counted
+	row       func(Row) error // nil if rows are ignored
+	found     *bool           // nil if rows are not counted
 }
 
 // Exec adds a statement whose rows are ignored.

@@ -50,7 +50,7 @@ const systemActor = "system:exeunt"
 // ArchiveOptions configure the archive of removed objects.
 type ArchiveOptions struct {
 	// For is how long they are kept; a Namespace's annotation
-	// lifecycle.exeunt.dev/archive-for overrides it. 0: nothing is archived, and
+	// lifecycle.exeunt.dev/archive-for overrides it. 0 means nothing is archived, and
 	// objects that are in the archive already are kept for 24 hours.
 	For time.Duration
 	// MaxBytes bounds the archived bodies. Each namespace has a fair share of it, in which the oldest
@@ -112,7 +112,7 @@ func (q *statements) supersede(run []*effect) {
 	}
 }
 
-// keeps says whether the body of a removed object is kept.
+// keeps reports whether the body of a removed object is kept.
 func (a archivist) keeps(f *effect) bool { return a.secrets || f.key.Kind != object.Secrets }
 
 // size is how many bytes a removed object takes in the archive.
@@ -155,7 +155,7 @@ func (f *effect) causeOfRemoval() cause {
 	return c
 }
 
-// sameCause says whether two deletions have the same cause.
+// sameCause reports whether two deletions have the same cause.
 func (f *effect) sameCause(other *effect) bool {
 	return f.actor == other.actor && f.cascade == other.cascade && f.requester == other.requester && f.request == other.request && f.author == other.author
 }

@@ -29,7 +29,7 @@ type state struct {
 	uid      string
 	revision int64
 	deleting bool
-	own      string // its own cascade; empty: its uid
+	own      string // its own cascade; empty means its uid
 	body     []byte
 	stored   int // bytes of the body in the database
 }
@@ -37,11 +37,11 @@ type state struct {
 // view is what the operations of a batch see.
 type view struct {
 	now     time.Time
-	objects map[object.Key]*state // nil: the object does not exist
+	objects map[object.Key]*state // nil if the object does not exist
 	parents map[string]bool       // uids with dependents, among those passed to parents
-	// unlimited: no namespace limits cascades. Read for cascades that may enter namespaces.
+	// unlimited means that no namespace limits cascades. Read for cascades that may enter namespaces.
 	unlimited bool
-	limits    Limiter // nil: no quotas
+	limits    Limiter // nil means no quotas
 }
 
 // effect is what an operation decided to do to one object. The zero Type is
@@ -68,7 +68,7 @@ type effect struct {
 	actor, cascade, requester, request string
 	author                             string // history.Author
 	confirms                           bool   // the actor confirms a deletion that the guard holds
-	trace                              string // traceparent of the request or review; empty: none
+	trace                              string // traceparent of the request or review; empty if there is none
 	at                                 int64  // Unix milliseconds
 
 	id, revision int64 // set by the batch

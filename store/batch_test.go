@@ -473,8 +473,8 @@ func TestMixedBatch(t *testing.T) {
 	})
 }
 
-// TestApart: what was decided by the effect of another operation keeps its order.
-func TestApart(t *testing.T) {
+// TestIndependent: what was decided by the effect of another operation keeps its order.
+func TestIndependent(t *testing.T) {
 	key := func(name string) object.Key { return object.Key{Kind: things, Name: name} }
 	ops := []*operation{{key: key("a")}, {key: key("b"), needs: []object.Key{key("ns")}}, {key: key("c")}, {key: key("d")}}
 	effects := func() (list []*effect) {
@@ -484,7 +484,7 @@ func TestApart(t *testing.T) {
 		return list
 	}
 	if !independent(&view{}, ops, effects()) {
-		t.Error("different objects are not apart")
+		t.Error("different objects do not count as independent")
 	}
 	twice := effects()
 	twice[2].key = twice[0].key
@@ -494,14 +494,14 @@ func TestApart(t *testing.T) {
 	restores[1].restores.Row = 1
 	for what, list := range map[string][]*effect{"one object twice": twice, "an object that another needs": needed, "a restore": restores, "few": effects()[:minSet-1]} {
 		if independent(&view{}, ops, list) {
-			t.Errorf("%s: they count as apart", what)
+			t.Errorf("%s: they count as independent", what)
 		}
 	}
 	if independent(&view{parents: map[string]bool{}}, ops, effects()) {
-		t.Error("a delete that asks for dependents counts as apart")
+		t.Error("a delete that asks for dependents counts as independent")
 	}
 	if independent(&view{limits: struct{ Limiter }{}}, ops, effects()) {
-		t.Error("a create that may need what a delete gives back counts as apart")
+		t.Error("a create that may need what a delete gives back counts as independent")
 	}
 }
 

@@ -34,7 +34,7 @@ type compactor struct {
 
 // next records the current revision and returns the revision to compact to: the
 // newest sample older than keepFor, or a later one that leaves keepRevisions
-// revisions. 0: nothing is old enough.
+// revisions. 0 means nothing is old enough.
 func (c *compactor) next(now time.Time, current int64) int64 {
 	c.samples = append(c.samples, sample{now, current})
 	var old int64
@@ -145,7 +145,7 @@ ORDER BY e.expires_at, e.object`
 
 // lifetimes says when objects expire.
 type lifetimes struct {
-	events time.Duration                               // 0: until they are deleted
+	events time.Duration                               // 0 means until they are deleted
 	due    func(key object.Key, body []byte) time.Time // Options.Due
 }
 

@@ -155,7 +155,7 @@ func checkNamespace(v *view, name string) error {
 func (f *effect) objectUID() types.UID { return types.UID(f.uid) }
 
 // createAndRun creates the objects that belong to an operation, and runs it, in one
-// transaction of their own. It returns the revision of the operation; 0: it changed
+// transaction of their own. It returns the revision of the operation; 0 if it changed
 // nothing.
 func (s *Store) createAndRun(ctx context.Context, op *operation, with []CreateRequest, dryRun bool) (revision int64, err error) {
 	err = s.Transact(ctx, func(t *Tx) (err error) {
@@ -166,7 +166,7 @@ func (s *Store) createAndRun(ctx context.Context, op *operation, with []CreateRe
 }
 
 // run decides an operation in this transaction, after the objects that belong to it, and
-// flushes. It returns the operation's revision; 0: it changed nothing.
+// flushes. It returns the operation's revision; 0 if it changed nothing.
 func (t *Tx) run(ctx context.Context, op *operation, with []CreateRequest, dryRun bool) (int64, error) {
 	for _, w := range with {
 		w.DryRun = dryRun

@@ -36,7 +36,7 @@ func leadingCreates(engine sqldb.Engine, effects []*effect) (n int) {
 	return n
 }
 
-// inSet says whether a set can write the effect: it is a create without the columns of
+// inSet reports whether a set can write the effect: it is a create without the columns of
 // a deletion, and it drops no references. Texts go to SQLite as JSON, which has no place
 // for NUL and for invalid UTF-8.
 func (f *effect) inSet(engine sqldb.Engine) bool {

@@ -21,12 +21,12 @@ type DeleteRequest struct {
 	Rules   lifecycle.Rules
 	DryRun  bool
 	// Actor is the client or controller that deletes, for the archive. Cascade is
-	// the cascade that the deletion joins; empty: it begins one of its own, whose
+	// the cascade that the deletion joins; empty if it begins one of its own, whose
 	// id is the object's uid.
 	Actor, Cascade string
-	// Requester is the client whose delete began the cascade; empty: the actor.
+	// Requester is the client whose delete began the cascade; empty means the actor.
 	Requester string
-	// RequestID is the Audit-Id of that client's delete; empty: no request began the
+	// RequestID is the Audit-Id of that client's delete; empty means no request began the
 	// cascade.
 	RequestID string
 	// Guarded: a client requested the delete, so the guard checks it. MaxCascade is
@@ -41,7 +41,7 @@ type DeleteRequest struct {
 type DeleteResult struct {
 	Object  object.Object
 	Outcome lifecycle.Outcome
-	Policy  metav1.DeletionPropagation // the effective policy; empty: Background
+	Policy  metav1.DeletionPropagation // the effective policy; empty means Background
 	Again   bool                       // the object was being deleted already
 }
 
@@ -150,7 +150,7 @@ type causes struct {
 	known map[string]cascade // by uid of objects that were looked up or that this Tx deletes
 }
 
-// cascade is the cascade that a deletion belongs to. Empty: none, or unknown.
+// cascade is the cascade that a deletion belongs to. Empty if there is none, or it is unknown.
 type cascade struct{ id, requester, request string }
 
 // SetCause records who causes the deletions that follow in the transaction:

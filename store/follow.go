@@ -223,7 +223,7 @@ const (
 
 // readChanges reads changes in (from, to], in order. It stops early at logEvents
 // or logBytes; upTo is the revision that it reached. r selects the changes of one
-// watch; nil: all.
+// watch; nil means all.
 func (s *Store) readChanges(ctx context.Context, r *WatchRequest, from, to int64) (events []*Event, upTo int64, err error) {
 	statement, args := readLog, []any{from, to, logEvents}
 	if r != nil {

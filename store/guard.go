@@ -174,7 +174,7 @@ type Limiter interface {
 	Check(c Change) error
 	// Accept notes that the transaction makes a change.
 	Accept(c Change)
-	// Changed says whether an accepted change changes what a quota limits.
+	// Changed reports whether an accepted change changes what a quota limits.
 	Changed() bool
 	// Queue adds the statements that belong to the accepted changes.
 	Queue(b *sqldb.Batch)
@@ -185,7 +185,7 @@ type Change struct {
 	Type          EventType
 	Key           object.Key
 	UID           string
-	Before, After []byte // bodies; nil: the object does not exist
+	Before, After []byte // bodies; nil if the object does not exist
 }
 
 // SetLimits makes the store ask for every write. It must be called before Run.
@@ -230,7 +230,7 @@ func (t *Tx) limit(ctx context.Context, v *view, op *operation) error {
 	return t.limits.Prepare(ctx, op.key.Namespace)
 }
 
-// Limiter returns the limits of this transaction; nil: the store has none.
+// Limiter returns the limits of this transaction; nil if the store has none.
 func (t *Tx) Limiter() Limiter { return t.limits }
 
 // queueLimits adds the statements of the limits to those of a transaction that ends at

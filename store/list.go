@@ -17,15 +17,15 @@ const lastNamespace = "\U0010FFFF"
 type ListRequest struct {
 	Kind, Namespace, Name string
 
-	// Limit is how many objects that match to return. 0: all.
+	// Limit is how many objects that match to return. 0 means all.
 	Limit int
-	// Revision is the revision to list the state of. 0: the newest.
+	// Revision is the revision to list the state of. 0 means the newest.
 	Revision int64
 	// Past allows a revision that is compacted, if the history has the state.
 	Past bool
 	// AfterNamespace and AfterName are where the page before ended.
 	AfterNamespace, AfterName string
-	// Match says whether an object is wanted. Its error ends the listing. Nil: all are.
+	// Match reports whether an object is wanted. Its error ends the listing. Nil means all are.
 	Match func(*object.Object) (bool, error)
 }
 
@@ -47,7 +47,7 @@ type Listing struct {
 	last    bool            // run is the last one
 	runs    int             // how many runs were read
 	bytes   int             // of the bodies in run; 0 for bodies of the cache
-	average int             // bytes per body in the last run; 0: not known
+	average int             // bytes per body in the last run; 0 if not known
 	object  object.Object
 
 	fromCache   bool     // nothing is read from the database
@@ -55,11 +55,11 @@ type Listing struct {
 	entryBodies [][]byte // of entries
 	left        int      // fromCache: how many objects come after the limit
 
-	recording *cachedListing // collects what is read, for the next list; nil: not wanted
+	recording *cachedListing // collects what is read, for the next list; nil if not wanted
 	recorded  int            // how many objects of this page are in it
 
 	moved int64   // as in the last snapshot; states from before are in the history
-	rows  []int64 // for a state from before: the rows of the history with the objects of run; 0: the log has it
+	rows  []int64 // for a state from before: the rows of the history with the objects of run; 0 if the log has it
 
 	count int
 	more  bool

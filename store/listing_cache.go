@@ -145,7 +145,7 @@ func (s *Store) listFromCache(ctx context.Context, l *Listing) (bool, error) {
 }
 
 // page returns the entries after a position: limit of them and one more, which tells that the
-// list goes on; 0: all. left is how many come after the limit.
+// list goes on; 0 means all. left is how many come after the limit.
 func (c *cachedListing) page(namespace, name string, limit int) (entries []entry, left int) {
 	after := &entry{namespace: namespace, name: name}
 	at, found := slices.BinarySearchFunc(c.entries, after, func(e entry, to *entry) int { return e.compare(to) })
@@ -159,7 +159,7 @@ func (c *cachedListing) page(namespace, name string, limit int) (entries []entry
 	return entries[:limit+1], len(entries) - limit
 }
 
-// advance applies the feed's changes to a cached listing. Nil: the feed has not
+// advance applies the feed's changes to a cached listing. Nil if the feed has not
 // reached revision least, or no longer has the changes.
 func (s *Store) advance(key listingKey, from *cachedListing, least int64) *cachedListing {
 	c := s.feed.Collect(&WatchRequest{Kind: key.kind, Namespace: key.namespace}, from.revision, maxAdvance)

@@ -12,7 +12,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// listBy lists and says whether the cache answered.
+// listBy lists and reports whether the cache answered.
 func listBy(t *testing.T, s *Store, namespace string) (lines []string, fromCache bool) {
 	t.Helper()
 	l, err := s.List(t.Context(), ListRequest{Kind: things, Namespace: namespace})

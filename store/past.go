@@ -19,7 +19,7 @@ import (
 // HistoryOptions configure the history of objects.
 type HistoryOptions struct {
 	// For is how long a version is kept after it was replaced; a Namespace's annotation
-	// lifecycle.exeunt.dev/history-for overrides it. 0: none is kept.
+	// lifecycle.exeunt.dev/history-for overrides it. 0 means that none is kept.
 	For time.Duration
 	// MaxBytes bounds the history. Default 1 GiB.
 	MaxBytes int64

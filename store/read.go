@@ -63,10 +63,10 @@ type Stored struct {
 	object.Object
 	ID         int64
 	Deleting   bool
-	Deletion   int64  // when, in Unix seconds; 0: not DELETING
+	Deletion   int64  // when, in Unix seconds; 0 if not DELETING
 	Finalizing int64  // bits Finalize…: what the collector must do before it is removed
 	Parent     bool   // had dependents when it was read
-	stored     int    // bytes of the body in the database; 0: as many as Body has
+	stored     int    // bytes of the body in the database; 0 means as many as Body has
 	own        string // see state
 }
 
@@ -150,12 +150,12 @@ func first(found []*Stored, err error) (*Stored, error) {
 	return found[0], nil
 }
 
-// Get reads an object by its key; nil: there is none.
+// Get reads an object by its key; nil if there is none.
 func (r *Reader) Get(ctx context.Context, key object.Key) (*Stored, error) {
 	return first(r.query(ctx, storedByKey, key.Kind, key.Namespace, key.Name))
 }
 
-// GetByUID reads an object by its uid; nil: there is none.
+// GetByUID reads an object by its uid; nil if there is none.
 func (r *Reader) GetByUID(ctx context.Context, uid types.UID) (*Stored, error) {
 	return first(r.query(ctx, storedByUID, string(uid)))
 }

@@ -22,11 +22,11 @@ type Archived struct {
 	RemovedAt    int64 // in Unix milliseconds
 	Actor        string
 	Requester    string // the client whose delete began the cascade; may be the actor
-	RequestID    string // the Audit-Id of that delete; empty: no request began the cascade
+	RequestID    string // the Audit-Id of that delete; empty means no request began the cascade
 	Cascade      string
 	Size         int64
-	BodyRevision int64  // 0: not kept
-	Body         []byte // nil: not kept
+	BodyRevision int64  // 0 if not kept
+	Body         []byte // nil if not kept
 	Restored     bool
 }
 
@@ -53,7 +53,7 @@ type ArchiveFilter struct {
 }
 
 // Archived calls visit with up to limit removed objects, the newest first, that
-// were removed before a revision (0: all).
+// were removed before a revision (0 means all).
 func (r *Reader) Archived(ctx context.Context, f ArchiveFilter, before int64, limit int, visit func(*Archived) error) error {
 	switch {
 	case f.IDs != nil:
@@ -88,7 +88,7 @@ func (r *Reader) CountArchived(ctx context.Context, namespace string, before, mo
 	return r.count(ctx, countArchived, before, namespace, most)
 }
 
-// LastArchived reads the newest removed object that matches; nil: the archive has none.
+// LastArchived reads the newest removed object that matches; nil if the archive has none.
 func (r *Reader) LastArchived(ctx context.Context, f ArchiveFilter) (found *Archived, err error) {
 	err = r.Archived(ctx, f, 0, 1, func(a *Archived) error {
 		found = a

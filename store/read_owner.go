@@ -134,7 +134,7 @@ ORDER BY w.owner_uid, w.dependent LIMIT $2`)
 // Family is an owner as a review needs it: itself, its own owners that exist, the first of its
 // dependents that are not DELETING, and what Blocked answers.
 type Family struct {
-	Owner           *Stored // nil: it does not exist
+	Owner           *Stored // nil if it does not exist
 	Above           map[types.UID]Head
 	Dependents      []*Stored
 	Blocked, Circle bool

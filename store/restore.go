@@ -70,7 +70,7 @@ func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
 	}
 }
 
-// own is the id of the cascade that a deletion of the object begins; empty: its uid.
+// own is the id of the cascade that a deletion of the object begins; empty means its uid.
 func (f *effect) own() string {
 	switch {
 	case f.before != nil:
@@ -96,7 +96,7 @@ func (f *effect) refused() error {
 	case f.restores.Row == 0:
 		return nil
 	case !f.restored:
-		return object.Errorf(object.Expired, "%s left the archive meanwhile", f.key)
+		return object.Errorf(object.Expired, "%s has expired from the archive", f.key)
 	case f.ownerIsBack:
 		return fmt.Errorf("restore %s: %w", f.key, ErrOwnerIsBack)
 	case f.awaited && !f.restores.Relinks:

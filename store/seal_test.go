@@ -280,7 +280,7 @@ func storedUnder(t testing.TB, db *sqldb.DB, kind string) map[string]int {
 	return count
 }
 
-// awaitUnder waits until all bodies of secrets are under one key ("": plain).
+// awaitUnder waits until all bodies of secrets are under one key ("" means plain).
 func awaitUnder(t testing.TB, db *sqldb.DB, kind, key string) {
 	t.Helper()
 	dbtest.Until(t, "all bodies are under the key", func() error {

@@ -51,7 +51,7 @@ type Options struct {
 	// Default 30 seconds.
 	CompactEvery time.Duration
 
-	// Keys seal the bodies of some kinds in the database. Nil: no body is sealed.
+	// Keys seal the bodies of some kinds in the database. Nil means no body is sealed.
 	Keys *seal.Keys
 	// GiveUpKey names a lost key. Open replaces every body that is sealed with it by
 	// one without content. Empty: Open refuses a database that needs a lost key.
@@ -63,11 +63,11 @@ type Options struct {
 	// History configures the history of objects. The zero value: none.
 	History HistoryOptions
 
-	// EventTTL is how long an Event lives after its last write. 0: until it is
+	// EventTTL is how long an Event lives after its last write. 0 means until it is
 	// deleted.
 	EventTTL time.Duration
 	// Due returns when an object expires; the zero time: it does not. Each write of an object enqueues
-	// its review for that time. Nil: no object expires but Events.
+	// its review for that time. Nil means no object expires but Events.
 	Due func(key object.Key, body []byte) time.Time
 
 	// RingEvents and RingBytes bound the changes that are kept in memory for
@@ -107,7 +107,7 @@ type Store struct {
 	nudged     chan struct{} // capacity 1; a value makes the follower read the log
 
 	listeners []func([]*Event) // of OnChange; complete before Run
-	limits    Limits           // of SetLimits; set before Run; nil: none
+	limits    Limits           // of SetLimits; set before Run; nil if there is none
 	ran       atomic.Bool
 	onEvict   atomic.Pointer[func(context.Context, *Tx, Eviction) error] // of OnEvict
 	expired   atomic.Int64                                               // objects removed because their TTL ended
@@ -255,7 +255,7 @@ func (s *Store) runResealer(ctx context.Context) {
 	}
 }
 
-// Unavailable says whether an error of this package means that nothing was done
+// Unavailable reports whether an error of this package means that nothing was done
 // because the store is stopping or its database cannot be reached. The client may
 // retry, here or at another replica.
 func Unavailable(err error) bool {
@@ -266,11 +266,11 @@ func Unavailable(err error) bool {
 	return errors.Is(err, errStopped) || errors.Is(err, errClosed) || sqldb.Unreachable(err)
 }
 
-// Full says whether an error of this package means that the database has no disk
+// Full reports whether an error of this package means that the database has no disk
 // space left. Nothing was done.
 func Full(err error) bool { return sqldb.Full(err) }
 
-// Corrupt says whether an error of this package means that the database is
+// Corrupt reports whether an error of this package means that the database is
 // damaged. CorruptAdvice tells the operator what to do.
 func Corrupt(err error) bool { return sqldb.Corrupt(err) }
 

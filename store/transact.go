@@ -36,7 +36,7 @@ type Tx struct {
 	flushed           sqldb.Batch // run before the next statements that are sent
 
 	cause  causes
-	limits Limiter // nil: none
+	limits Limiter // nil if there is none
 }
 
 // databaseTx is a transaction of the database. Tests replace it.

@@ -143,7 +143,7 @@ func (q *statements) addRewrites(rest []*effect) {
 	}
 }
 
-// joins says whether a rewrite fits into the set that begins with first. SQLite has no arrays,
+// joins reports whether a rewrite fits into the set that begins with first. SQLite has no arrays,
 // so a set writes the same values into all its heads, except for the revisions, which are
 // consecutive. On PostgreSQL it touches all heads or none.
 func (f *effect) joins(engine sqldb.Engine, first *effect, bytes int) bool {

@@ -34,7 +34,7 @@ func (t *Tx) write(ctx context.Context, effects []*effect) error {
 	return nil
 }
 
-// tracesOf returns the traceparents of traced deletes by uid; nil: there are none.
+// tracesOf returns the traceparents of traced deletes by uid; nil if there are none.
 func tracesOf(effects []*effect) (traces map[string]string) {
 	for _, f := range effects {
 		if f.trace == "" {

@@ -183,7 +183,7 @@ func (w *writer) runBatch(ctx context.Context, batch []*operation) {
 	for i, op := range live {
 		err := w.transact(ctx, live[i:i+1])
 		if err != nil && !errors.As(err, &refused) {
-			answerAll(live[i:], err) // the database does not work: do not try the others
+			answerAll(live[i:], err) // the database is unavailable: do not try the others
 			return
 		}
 		op.answer(err)

@@ -46,19 +46,19 @@ const closeGrace = 10 * time.Second
 // Options configure the log, as the flags of kube-apiserver do. Without LogPath and
 // WebhookConfigFile there is none.
 type Options struct {
-	// PolicyFile is a policy (audit.k8s.io/v1). Empty: deletions are recorded, and what
+	// PolicyFile is a policy (audit.k8s.io/v1). If it is empty, deletions are recorded, and what
 	// concerns them.
 	PolicyFile string
 
 	LogPath      string // "-": stdout
-	LogMaxAge    int    // days; 0: no limit
-	LogMaxBackup int    // files; 0: no limit
-	LogMaxSize   int    // megabytes; 0: no rotation
+	LogMaxAge    int    // days; 0 means no limit
+	LogMaxBackup int    // files; 0 means no limit
+	LogMaxSize   int    // megabytes; 0 means no rotation
 	LogCompress  bool
-	LogMode      string // empty: Blocking
+	LogMode      string // empty means Blocking
 
 	WebhookConfigFile     string // a kubeconfig
-	WebhookMode           string // empty: Batch
+	WebhookMode           string // empty means Batch
 	WebhookInitialBackoff time.Duration
 	WebhookBatch          buffered.BatchConfig
 }
@@ -95,7 +95,7 @@ func (o *Options) Check() error {
 type Log struct {
 	policy  audit.PolicyRuleEvaluator
 	backend *redacting
-	file    io.Closer // nil: stdout, or no file
+	file    io.Closer // nil means stdout, or no file
 	stop    chan struct{}
 	log     *slog.Logger
 }
@@ -277,7 +277,7 @@ func deletes(a authorizer.Attributes) bool {
 
 // ByContent returns a sink and a policy for a request that the policy does not record, and that is
 // recorded if its content matters for deletions: the API then adds an annotation with
-// DeletionPrefix to its event. Nil: the request is recorded, or not, whatever it contains.
+// DeletionPrefix to its event. Nil if the request is recorded, or not, whatever it contains.
 func (l *Log) ByContent(a authorizer.Attributes) (audit.Sink, audit.PolicyRuleEvaluator) {
 	if verb := a.GetVerb(); verb != "update" && verb != "patch" || l.policy.EvaluatePolicyRule(a).Level != auditinternal.LevelNone {
 		return nil, nil

@@ -145,7 +145,7 @@ func TestCheck(t *testing.T) {
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
 		level         auditinternal.Level
-		verb, request string // GROUP/RESOURCE/SUBRESOURCE; empty: a path
+		verb, request string // GROUP/RESOURCE/SUBRESOURCE; empty means a path
 		want          auditinternal.Level
 	}{
 		{"None", "get", "/pods/", "None"},

@@ -54,7 +54,7 @@ type users struct {
 
 type userToken struct {
 	user    *v1.User
-	expires time.Time // zero: never
+	expires time.Time // zero means never
 }
 
 // followed is one kind of objects that the directory holds.
@@ -152,7 +152,7 @@ func (d *Directory) Account(namespace, name string) types.UID {
 }
 
 // UserByToken returns the User with a token of this hash, and when the token ends (zero:
-// never). Nil: there is none.
+// never). Nil if there is none.
 func (d *Directory) UserByToken(hash string) (*v1.User, time.Time) {
 	t := d.users.Load().byToken[hash]
 	return t.user, t.expires

@@ -48,7 +48,7 @@ type Holder struct {
 	Credential string `json:"credential,omitempty"`
 	// Anonymous: the client did not log in.
 	Anonymous bool `json:"anonymous,omitempty"`
-	// Expires is when the credential ends; zero: never, or not known.
+	// Expires is when the credential ends; zero means never, or not known.
 	Expires time.Time `json:"-"`
 }
 

@@ -61,7 +61,7 @@ type key struct {
 	made      time.Time
 	algorithm jose.SignatureAlgorithm
 	public    crypto.PublicKey
-	private   any // nil: it only verifies
+	private   any // nil if it only verifies
 }
 
 // NewKeys returns no keys before Load.

@@ -44,7 +44,7 @@ type Authority struct {
 	Account func(namespace, name string) types.UID
 	// UID returns the uid of an object, or "".
 	UID func(ctx context.Context, key object.Key) (types.UID, error)
-	// Secret returns a Secret, for tokens of Secrets. Error: NotFound. Nil: their tokens are not known.
+	// Secret returns a Secret, for tokens of Secrets. Error: NotFound. Nil if their tokens are not known.
 	Secret func(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	Now    func() time.Time
 }
@@ -179,7 +179,7 @@ func (a *Authority) authenticateSecret(ctx context.Context, token string, c lega
 	return &authenticator.Response{User: apiserver.UserInfo(c.Namespace, c.Name, string(c.UID)), Audiences: audiences}, true, nil
 }
 
-// Expires reads the expiry of a signed token that was verified before. Zero: it has none, or is not such a token.
+// Expires reads the expiry of a signed token that was verified before. Zero if it has none, or is not such a token.
 func Expires(token string) time.Time {
 	var claims jwt.Claims
 	parsed, err := jwt.ParseSigned(token)

@@ -138,7 +138,7 @@ func TestSecretToken(t *testing.T) {
 		err      error
 		uid      types.UID
 		audience string
-		want     error // nil: it is good
+		want     error // nil if it is good
 	}{
 		"good":                   {&good, nil, "uid-1", w.Issuer, nil},
 		"the Secret is deleting": {&deleting, nil, "uid-1", w.Issuer, errRevoked},
@@ -191,7 +191,7 @@ func TestRefusedTokens(t *testing.T) {
 		token func(*testing.T, *world) string
 		after func(*world)
 		ctx   func(context.Context) context.Context
-		want  error // nil: the token is not known
+		want  error // nil if the token is not known
 	}{
 		"expired":            {token: valid, after: func(w *world) { w.now = w.now.Add(2 * time.Hour) }, want: errExpired},
 		"at its last second": {token: valid, after: func(w *world) { w.now = w.now.Add(time.Hour + time.Second) }, want: errExpired},

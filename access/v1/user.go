@@ -41,7 +41,7 @@ type UserSpec struct {
 type Token struct {
 	Name    string       `json:"name"`
 	SHA256  string       `json:"sha256"`
-	Expires *metav1.Time `json:"expires,omitempty"` // nil: never
+	Expires *metav1.Time `json:"expires,omitempty"` // nil means never
 }
 
 // UserList is a list of Users.

@@ -231,7 +231,7 @@ func (s *space) counts(kind string) bool {
 	return slices.ContainsFunc(s.entries, func(e *entry) bool { return len(evaluatorFor(kind).MatchingResources(e.names)) > 0 })
 }
 
-// charge is what an object uses of a quota. Nil: nothing.
+// charge is what an object uses of a quota. Nil means nothing.
 func (e *entry) charge(kind string, obj runtime.Object) corev1.ResourceList {
 	if obj == nil {
 		return nil
@@ -264,7 +264,7 @@ func (s *space) usedAt(e *entry, now time.Time) corev1.ResourceList {
 	return used
 }
 
-// nextLeave is how long it takes until the usage changes by time alone; 0: it does not.
+// nextLeave is how long it takes until the usage changes by time alone; 0 if it does not.
 func (s *space) nextLeave(now time.Time) time.Duration {
 	var next time.Duration
 	for _, p := range s.leaving {

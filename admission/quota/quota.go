@@ -237,7 +237,7 @@ var placeholder runtime.Object = &metav1.PartialObjectMetadata{}
 // may change what it uses.
 func hasContent(kind string) bool { return kind == pods || kind == services || kind == claims }
 
-// decode reads the content that is measured. Nil: there is no object.
+// decode reads the content that is measured. Nil if there is no object.
 func decode(kind string, body []byte) runtime.Object {
 	var obj runtime.Object
 	switch {

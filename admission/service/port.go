@@ -85,7 +85,7 @@ type portTaker struct {
 	mine map[int32]bool // reserved for this Service already
 }
 
-// take reserves *port. 0: it chooses a free one. A restored Service whose port is taken gets
+// take reserves *port, or chooses a free one if it is 0. A restored Service whose port is taken gets
 // a free one and a warning.
 func (t *portTaker) take(ctx context.Context, port *int32, at *field.Path) error {
 	wanted, restoring := *port, kind.IsRestoring(ctx)

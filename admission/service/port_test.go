@@ -19,7 +19,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// nodePortSpec is a Service of type NodePort with these ports of nodes; 0: the server's choice.
+// nodePortSpec is a Service of type NodePort with these ports of nodes; 0 means the server's choice.
 func nodePortSpec(nodePorts ...int32) corev1.ServiceSpec {
 	spec := corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}
 	for i, p := range nodePorts {

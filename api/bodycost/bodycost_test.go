@@ -56,7 +56,7 @@ func TestCheck(t *testing.T) {
 	const most = object.MaxDepth
 	for _, c := range []struct {
 		name, contentType, body string
-		code                    object.Code // 0: it passes
+		code                    object.Code // 0 if it passes
 	}{
 		{"JSON", "application/json", deep(`{"a":`, "}", most), 0},
 		{"deep JSON", "application/json", deep(`{"a":`, "}", most+1), object.BadRequest},

@@ -145,7 +145,7 @@ func (s *Service) forgetSome() {
 }
 
 // fingerprint is the hash of a document of custom kinds, without the document: it is made from the
-// kinds and this program. Empty: not known.
+// kinds and this program. Empty if not known.
 func (s *Service) fingerprint(gv schema.GroupVersion) string {
 	text := []byte(s.version)
 	for _, v := range s.groups[gv] {

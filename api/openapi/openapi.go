@@ -45,8 +45,8 @@ type Service struct {
 	seen   *kind.Snapshot                          // the snapshot that groups was built from
 	groups map[schema.GroupVersion][]*kind.Version // the kinds of each v3 document
 	v3     map[schema.GroupVersion]*document       // the documents built so far
-	index  *document                               // of v3; nil: not built
-	v2     *document                               // nil: not built
+	index  *document                               // of v3; nil if not built
+	v2     *document                               // nil if not built
 }
 
 // New creates the service. It builds no document yet.

@@ -35,7 +35,7 @@ type endpoint struct {
 	m     model
 	gvk   schema.GroupVersionKind // kind of the endpoint's objects
 	body  string                  // definition of that kind
-	sub   string                  // subresource; empty: the object itself
+	sub   string                  // subresource; empty means the object itself
 	scope string                  // scope in operation ids, such as "Namespaced"
 }
 

@@ -22,7 +22,7 @@ type Matcher struct {
 	fields fields.Selector // nil if any fields match
 
 	// attributes decodes a body, for custom kinds whose stored body may differ from the
-	// object that the client sees. Nil: the body decides.
+	// object that the client sees. Nil if the body decides.
 	attributes func(body []byte) (labels.Set, fields.Set, error)
 	custom     bool // absentFields and renamedFields do not apply
 	repeats    bool // fields has several terms: each field is read once
@@ -141,7 +141,7 @@ type bodyFields struct {
 	key    object.Key
 	body   []byte
 	custom bool
-	read   map[string]string // values that were read before; nil: they are not kept
+	read   map[string]string // values that were read before; nil if they are not kept
 }
 
 // absentFields are the default values of fields that the JSON omits, where the

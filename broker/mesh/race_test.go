@@ -27,7 +27,7 @@ func TestEnrolAtOnce(t *testing.T) {
 			})
 		}
 		in := 0
-		for i, err := range together(tries...) {
+		for i, err := range concurrently(tries...) {
 			if err == nil {
 				in++
 				continue
@@ -90,7 +90,7 @@ func TestEnrolOnStaleRead(t *testing.T) {
 func TestEnrolSameNameAtOnce(t *testing.T) {
 	each(t, func(w *world) {
 		a, b, other := w.mint(), w.mint(), w.replica()
-		errs := together(
+		errs := concurrently(
 			func() error { _, err := w.mesh.Enrol(t.Context(), request(a.Text, "alpha")); return err },
 			func() error { _, err := other.Enrol(t.Context(), request(b.Text, "alpha")); return err },
 		)
@@ -174,7 +174,7 @@ func TestRevokeAgainstEnrol(t *testing.T) {
 		for range 5 {
 			token := w.mint()
 			var state string
-			errs := together(
+			errs := concurrently(
 				func() error { _, err := w.mesh.Enrol(t.Context(), request(token.Text, token.ID)); return err },
 				func() (err error) {
 					state, err = other.end(t.Context(), token.ID, StateRevoked)
@@ -209,7 +209,7 @@ func TestMintAtOnce(t *testing.T) {
 				return err
 			})
 		}
-		if err := errors.Join(together(mints...)...); err != nil {
+		if err := errors.Join(concurrently(mints...)...); err != nil {
 			t.Fatal(err)
 		}
 		usable := 0
@@ -265,7 +265,7 @@ func TestWordAgainstDeadline(t *testing.T) {
 		w.delete("both")
 		w.clock.Advance(30 * time.Second)
 		other := w.replica()
-		errs := together(
+		errs := concurrently(
 			func() error { return other.Drained(t.Context(), both.Node) },
 			func() error { _, err := w.mesh.RunOne(t.Context()); return err },
 		)

@@ -121,7 +121,7 @@ func (w *world) enrolBy(t v1alpha1.Token, name string) enrolled {
 	return enrolled{Node{a.UID, a.Project, a.Name}, t, v1alpha1.Credential(a.UID, r.Secret)}
 }
 
-// denied checks that an error is a refusal for this reason; empty: no error.
+// denied checks that an error is a refusal for this reason; empty means no error.
 func (w *world) denied(what string, err error, reason string) {
 	w.Helper()
 	var d *Denial
@@ -163,7 +163,7 @@ func (w *world) reviewError() (text string) {
 	return text
 }
 
-// object reads a node's object; nil: it is gone.
+// object reads a node's object; nil if it is gone.
 func (w *world) object(name string) *v1alpha1.MeshNode {
 	w.Helper()
 	o, err := w.store.Get(w.Context(), object.Key{Kind: storage, Namespace: "shop", Name: name})
@@ -263,8 +263,8 @@ func (w *world) names(statement string) (out []string) {
 	return out
 }
 
-// together runs functions at once and returns their errors.
-func together(fns ...func() error) []error {
+// concurrently runs functions at once and returns their errors.
+func concurrently(fns ...func() error) []error {
 	errs := make([]error, len(fns))
 	start := make(chan struct{})
 	var running sync.WaitGroup

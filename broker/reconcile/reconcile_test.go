@@ -199,7 +199,7 @@ func TestFaults(t *testing.T) {
 	for _, test := range []struct {
 		call  string
 		phase broker.ProvisionedResourcePhase // it stays in
-		is    error                           // nil: the port's own
+		is    error                           // nil means the port's own
 		down  bool                            // it is on its way down
 	}{
 		{"credential", "", nil, false},

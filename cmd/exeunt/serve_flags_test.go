@@ -15,7 +15,7 @@ import (
 )
 
 // configured returns the configuration with which "serve" and a flag would start a
-// server. Empty: without flags.
+// server. Empty means without flags.
 func configured(t *testing.T, flag string) (got server.Config, err error) {
 	t.Helper()
 	cmd := newServe(func(_ context.Context, c server.Config) error {

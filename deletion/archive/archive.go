@@ -56,7 +56,7 @@ type Options struct {
 	// KindWait bounds how long a restore waits until a restored
 	// CustomResourceDefinition is served. Default 5 seconds.
 	KindWait time.Duration
-	// Define makes the kind that a CustomResourceDefinition declares, for dry runs. Nil: a dry run does not apply
+	// Define makes the kind that a CustomResourceDefinition declares, for dry runs. Nil if a dry run does not apply
 	// the rules of kinds whose definition would come back with their objects.
 	Define func(definition runtime.Object) (*kind.Kind, error)
 }
@@ -91,7 +91,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Archi
 	return a, err
 }
 
-// byUID reads the last removal of a uid; nil: the archive has none.
+// byUID reads the last removal of a uid; nil if the archive has none.
 func (a *Archive) byUID(ctx context.Context, uid types.UID) (*row, error) {
 	return a.store.Reader().LastArchived(ctx, store.ArchiveFilter{UID: uid})
 }
@@ -117,7 +117,7 @@ func (f filter) matches(r *row) bool {
 }
 
 // each calls visit with up to limit rows, the newest first, that were removed
-// before a revision (0: all).
+// before a revision (0 means all).
 func (a *Archive) each(ctx context.Context, f filter, before int64, limit int, visit func(*row) error) error {
 	if err := a.store.Reader().Archived(ctx, f.ArchiveFilter, before, limit, visit); err != nil {
 		return fmt.Errorf("read archive: %w", err)

@@ -329,7 +329,7 @@ func (a *Archive) activate(ctx context.Context, tx *store.Tx, o *store.Stored, c
 		return err
 	}
 	asked := m
-	if before != nil { // nil: an earlier version did not keep it
+	if before != nil { // nil if an earlier version did not keep it
 		if asked, err = object.ParseMeta(before); err != nil {
 			return err
 		}

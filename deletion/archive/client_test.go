@@ -16,8 +16,8 @@ import (
 	"github.com/exeunt/exeunt/object"
 )
 
-// doors returns the kinds of this group, as a server has them.
-func (w *world) doors() []*kind.Kind {
+// served returns the kinds of this group, as a server has them.
+func (w *world) served() []*kind.Kind {
 	w.Helper()
 	previews, err := preview.New(w.store, w.kinds, preview.Options{})
 	if err != nil {
@@ -66,7 +66,7 @@ func TestZeroClient(t *testing.T) {
 		before := w.store.Revision()
 		var zero kind.Client
 		asked := 0
-		for _, k := range w.doors() {
+		for _, k := range w.served() {
 			if k.Source != nil {
 				for _, uid := range []string{string(owner.UID), string(held.UID)} {
 					if got, err := k.Source.Get(w.Context(), zero, "n", uid); err == nil {

@@ -167,7 +167,7 @@ func TestEvictedDuringRestore(t *testing.T) {
 			w.Errorf("got %+v, %v", status, err)
 		}
 		for _, r := range status.Results[1:] {
-			if !strings.Contains(r.Reason, "left the archive") {
+			if !strings.Contains(r.Reason, "expired from the archive") {
 				w.Errorf("the reason is %q", r.Reason)
 			}
 		}

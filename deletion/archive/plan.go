@@ -26,7 +26,7 @@ type candidate struct {
 	// isDefault: the server creates an equal object in every namespace.
 	isDefault bool
 	// demand: its content may need rights beside create, the same as all others with this
-	// text. Empty: it needs none.
+	// text. Empty if it needs none.
 	demand   string
 	restored bool // an earlier restore created it again
 	// recreated: a client created it during the cascade, which removed it too. See
@@ -132,7 +132,7 @@ const resourceQuotas = "resourcequotas"
 
 // quotas are the quotas of namespaces as a dry run would leave them.
 type quotas struct {
-	limits  map[string]store.Limiter // by namespace; nil: it has no quota
+	limits  map[string]store.Limiter // by namespace; nil if it has no quota
 	planned map[object.Key]store.Change
 }
 
@@ -211,7 +211,7 @@ func (r *restoration) pretend(ctx context.Context, key object.Key, body []byte) 
 var errSimulated = errors.New("the transaction of a dry run")
 
 // limited returns the limits of a namespace for this dry run, which a transaction reads that
-// changes nothing; nil: there are none.
+// changes nothing; nil if there are none.
 func (r *restoration) limited(ctx context.Context, namespace string) (limiter store.Limiter, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

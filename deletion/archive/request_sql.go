@@ -77,7 +77,7 @@ func (a *Archive) exec(ctx context.Context, what string, fill func(*sqldb.Batch)
 	return nil
 }
 
-// load reads a Restore; nil: there is none.
+// load reads a Restore; nil if there is none.
 func (a *Archive) load(ctx context.Context, name string) (s *request, err error) {
 	err = a.restores(ctx, func(r *request) { s = r }, readRestore, name)
 	return s, err

@@ -86,7 +86,7 @@ func (r *restoration) group(ctx context.Context, cs []*candidate, results []v1.R
 	if err != nil {
 		return err
 	}
-	requests := make([]*store.CreateRequest, len(cs)) // nil: restored alone, or not at all
+	requests := make([]*store.CreateRequest, len(cs)) // nil if restored alone, or not at all
 	err = concurrently(ctx, preparers, len(cs), func(i int) error {
 		if timeUp() {
 			return nil

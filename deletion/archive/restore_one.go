@@ -100,7 +100,7 @@ func (r *restoration) resultOf(c *candidate) v1.RestoreResult {
 func unrestorable(archived *row, result *v1.RestoreResult) bool {
 	switch {
 	case archived == nil:
-		result.Outcome, result.Reason = v1.Failed, "it left the archive meanwhile"
+		result.Outcome, result.Reason = v1.Failed, "it has expired from the archive"
 	case archived.Body == nil:
 		result.Outcome, result.Reason = v1.Failed, "it was archived without its content: the server ran with --archive-secrets=false"
 	default:
@@ -129,7 +129,7 @@ func (r *restoration) create(ctx context.Context, c *candidate, body []byte, res
 	}
 	err = r.put(ctx, c, request, result)
 	if object.Is(err, object.Expired) {
-		err = refusal{errors.New("it left the archive meanwhile")}
+		err = refusal{errors.New("it has expired from the archive")}
 	}
 	return err
 }

@@ -244,7 +244,7 @@ func (r *request) owns(client kind.Client) bool {
 
 // visible returns the Restore as a client may see it: its own in full; another's if it may
 // get what is restored, with the results of objects that it may get and without the
-// message, which may name others. Nil: the client may not see it.
+// message, which may name others. Nil if the client may not see it.
 func (s requests) visible(client kind.Client, n *names, r *request) *v1.Restore {
 	shown := r.shown()
 	if r.owns(client) {

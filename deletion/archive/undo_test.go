@@ -244,7 +244,7 @@ func names2(all []object.Object) (out []string) {
 	return out
 }
 
-// deleteOne deletes an object, lets go of what holds the cascade, and returns its id; empty: the object
+// deleteOne deletes an object, lets go of what holds the cascade, and returns its id; empty if the object
 // did not exist.
 func (u *undoWorld) deleteOne(o object.Object) string {
 	u.Helper()

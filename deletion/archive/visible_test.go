@@ -96,7 +96,7 @@ type asked struct {
 
 // ask asks every question about an object, and returns the answers, as texts. The
 // questions change nothing.
-func (w *world) ask(doors []*kind.Kind, client kind.Client, o asked) map[string]string {
+func (w *world) ask(served []*kind.Kind, client kind.Client, o asked) map[string]string {
 	w.Helper()
 	word := strings.TrimSuffix(o.kind, "s")
 	gvk := map[string]string{"configmaps": "ConfigMap", "secrets": "Secret"}[o.kind]
@@ -133,7 +133,7 @@ func (w *world) ask(doors []*kind.Kind, client kind.Client, o asked) map[string]
 		// The requests of this world are named after the objects that they delete.
 		answers[label] = strings.ReplaceAll(fmt.Sprintf("%s %v", text, err), "delete-thing-", "request-")
 	}
-	for _, k := range doors {
+	for _, k := range served {
 		if k.Name == "Restore" {
 			got, err := k.Answer(w.Context(), &v1.Restore{Spec: v1.RestoreSpec{Cascade: string(o.uid), DryRun: true}}, kind.Call{Client: client})
 			if err != nil {
@@ -194,7 +194,7 @@ func TestUnreadableIsAbsent(t *testing.T) {
 		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 1))
 		all := w.population(random, 24)
-		doors := w.doors()
+		served := w.served()
 		before := w.store.Revision()
 		for i := range 4 {
 			client := tenant(random, fmt.Sprintf("user-%d", i))
@@ -215,9 +215,9 @@ func TestUnreadableIsAbsent(t *testing.T) {
 			}
 			for _, o := range all {
 				ghost := asked{o.Kind, o.Namespace, "absent-00", types.UID(uuid.NewString())}
-				answers := w.ask(doors, client, asked{o.Kind, o.Namespace, o.Name, o.UID})
+				answers := w.ask(served, client, asked{o.Kind, o.Namespace, o.Name, o.UID})
 				if client.May("get", o.Key) != nil {
-					want := w.ask(doors, client, ghost)
+					want := w.ask(served, client, ghost)
 					for label, got := range answers {
 						if isOfCascade(label) && w.readsOf(client, o.UID) {
 							continue // the client may get other objects of the cascade

@@ -81,7 +81,7 @@ func (j judge) AdmitDelete(ctx context.Context, o object.Object, options metav1.
 // Thing is an object of a test.
 type Thing struct {
 	Kind, Namespace, Name string
-	UID                   types.UID // empty: made up
+	UID                   types.UID // empty means made up
 	Finalizers            []string
 	Owners                []metav1.OwnerReference
 	Managed               []metav1.ManagedFieldsEntry

@@ -20,7 +20,7 @@ const jobs = "jobs.batch"
 // Policy is why an object expires, and how it is deleted then.
 type Policy struct {
 	At time.Time
-	// By is the annotation or the field that says so; empty: the object does not expire.
+	// By is the annotation or the field that says so; empty if the object does not expire.
 	By string
 	// Propagation is empty for an object whose finalizers say it.
 	Propagation metav1.DeletionPropagation

@@ -118,7 +118,7 @@ func (e *Expirer) expire(ctx context.Context, uid types.UID) review.Verdict {
 // lastError reads the failure of a review.
 const lastError = `SELECT coalesce(last_error, '') FROM expiry_reviews WHERE uid = $1`
 
-// Failure returns why the last delete of an expired object was refused; empty: none was.
+// Failure returns why the last delete of an expired object was refused; empty if none was.
 func Failure(ctx context.Context, r *store.Reader, uid types.UID) (failure string, err error) {
 	_, err = sqldb.First(ctx, r, []any{&failure}, lastError, string(uid))
 	return failure, err

@@ -301,7 +301,7 @@ func TestDue(t *testing.T) {
 	tests := []struct {
 		name string
 		body []byte
-		want time.Duration // after the epoch; 0: it does not expire
+		want time.Duration // after the epoch; 0 if it does not expire
 	}{
 		{"running", job(`"ttlSecondsAfterFinished":60}`), 0},
 		{"finished", job(`"ttlSecondsAfterFinished":60},` + complete("Complete")), time.Hour + time.Minute},

@@ -204,7 +204,7 @@ func refuse(err *field.Error) error { return object.InvalidFields(field.ErrorLis
 
 // alternative says what to do instead of removing a finalizer of this server.
 // Removing it would leave the server's work half done; each one has a command that
-// ends it properly. Empty: the finalizer belongs to another controller.
+// ends it properly. Empty if the finalizer belongs to another controller.
 func alternative(finalizer string, ref v1.ObjectReference) string {
 	target := strings.ToLower(ref.Kind) + " " + ref.Name
 	if ref.Namespace != "" {

@@ -171,13 +171,13 @@ type leaves struct {
 	counts map[int32]int64 // by kind, an index of walk.names
 
 	after int64   // the page begins behind this id
-	limit int     // of the page; 0: none is requested
+	limit int     // of the page; 0 means that none is requested
 	ids   []int64 // the first ids of the page, and some more
 }
 
 // errTwice: a walk that has counted leaves may meet some of them again. It begins again, with
 // a node for every object.
-var errTwice = errors.New("objects are met twice")
+var errTwice = errors.New("object visited twice")
 
 // leaf counts an object as a leaf if it is one.
 func (w *walk) leaf(q *question, n node) bool {

@@ -262,7 +262,7 @@ type Options struct {
 	Batch int
 	// Objects bounds the objects that a preview follows. Default 1,000,000.
 	Objects int
-	// MaxCascade is the guard's limit for Namespaces without their own. 0: no limit.
+	// MaxCascade is the guard's limit for Namespaces without their own. 0 means no limit.
 	MaxCascade int64
 }
 

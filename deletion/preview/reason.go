@@ -93,7 +93,7 @@ func ownersOf(m *metav1.ObjectMeta) (owners []v1.Owner) {
 }
 
 // refusal returns the error with which the kind of the object itself, or a policy, forbids its deletion.
-// Empty: it does not.
+// Empty if it does not.
 func (w *walk) refusal(h *head) string {
 	if rules := w.rules(h.Kind); rules.Refuse != nil {
 		if err := rules.Refuse(h.Name); err != nil {

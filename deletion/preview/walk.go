@@ -102,7 +102,7 @@ type walk struct {
 
 	denied error                      // the policies' refusal of the delete of the object itself
 	judges func(kind string) []string // kind.Client.Judges
-	// collected returns the policies' refusal of a delete by the collector. Nil: there are none.
+	// collected returns the policies' refusal of a delete by the collector. Nil if there are none.
 	collected func(ctx context.Context, o object.Object, options metav1.DeleteOptions, emptying bool) error
 
 	nodes      []node // the first is the object itself

@@ -176,7 +176,7 @@ type Keeper struct {
 	// cluster-scoped; the report lists those that are DELETING as children.
 	Explain func(body []byte) (v1.Reason, []v1.ObjectReference)
 	// Review is a statement that reads the keeper's queue row by the object's uid,
-	// with the columns of gc.ReviewByUID. Empty: the keeper has no queue.
+	// with the columns of gc.ReviewByUID. Empty if the keeper has no queue.
 	Review string
 }
 

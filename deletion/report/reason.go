@@ -147,7 +147,7 @@ func (t *reporter) reviews(statement string, uid types.UID, describe func(task) 
 type task struct {
 	failures, created, due int64
 	lastError              string
-	claimed                int64 // end of the lease; 0: not claimed
+	claimed                int64 // end of the lease; 0 if not claimed
 }
 
 // review returns a function that describes a task of a queue. who is the part of the
@@ -326,7 +326,7 @@ func (t *reporter) definitionContent(h *store.Stored, _ metav1.ObjectMeta, depth
 }
 
 // children reports the objects that a read finds, each with its own reasons,
-// at most maxDepth deep and maxObjects in all. total is how many there are; -1: not
+// at most maxDepth deep and maxObjects in all. total is how many there are; -1 if not
 // known.
 func (t *reporter) children(sort v1.ReasonType, depth int, total int64, read func() ([]*store.Stored, error)) ([]v1.Reason, error) {
 	if depth+1 >= maxDepth || t.objects >= maxObjects {

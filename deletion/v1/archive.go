@@ -57,7 +57,7 @@ type ArchivedObjectSpec struct {
 	Size int64 `json:"size"`
 }
 
-// Left is the time until something leaves the archive, for people; empty: that is not known. What is
+// Left is the time until something leaves the archive, for people; empty if that is not known. What is
 // over leaves with the next run of expiry.
 func Left(until *metav1.Time) string {
 	if until == nil {

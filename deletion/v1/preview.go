@@ -132,7 +132,7 @@ type DeletionPreviewStatus struct {
 	// Action is what happens to that object.
 	Action Action `json:"action,omitempty"`
 	// Refused is the error that the server would answer the delete with, for instance
-	// for the namespace default; then nothing is deleted. Empty: the delete is accepted.
+	// for the namespace default; then nothing is deleted. Empty if the delete is accepted.
 	Refused string `json:"refused,omitempty"`
 	// Judges are the webhooks and policies whose rules select deletes of a kind that goes:
 	// they may refuse. The policies have been asked about the object itself and the items.

@@ -717,7 +717,7 @@ func schema_exeunt_exeunt_deletion_v1_DeletionPreviewStatus(ref common.Reference
 					},
 					"refused": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Refused is the error that the server would answer the delete with, for instance for the namespace default; then nothing is deleted. Empty: the delete is accepted.",
+							Description: "Refused is the error that the server would answer the delete with, for instance for the namespace default; then nothing is deleted. Empty if the delete is accepted.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

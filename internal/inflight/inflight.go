@@ -178,12 +178,12 @@ type Request struct {
 	ctx     context.Context // of the request
 	slot    bool
 	written int
-	admitBy time.Time // when Admit gives up; zero: it has not waited yet
+	admitBy time.Time // when Admit gives up; zero if it has not waited yet
 
 	// Guarded by limit.mu.
 	held  int64     // bytes
 	since time.Time // when the current wait began
-	cut   func()    // ends the current wait; nil: not waiting
+	cut   func()    // ends the current wait; nil if not waiting
 	gone  bool      // was cut off
 }
 

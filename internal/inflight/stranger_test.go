@@ -50,7 +50,7 @@ func request(header int) *http.Request {
 	return req
 }
 
-// empty: nothing is charged.
+// empty means nothing is charged.
 func (s *Strangers) empty(t *testing.T) {
 	t.Helper()
 	if s.charged != 0 || s.large != 0 || len(s.conns) != 0 || len(s.networks) != 0 {

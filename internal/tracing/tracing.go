@@ -25,7 +25,7 @@ func With(ctx context.Context, t trace.Tracer) context.Context {
 // format reads and writes traceparents.
 var format = propagation.TraceContext{}
 
-// Traceparent returns the traceparent of the context's span; empty: there is none, or it
+// Traceparent returns the traceparent of the context's span; empty if there is none, or it
 // is not sampled.
 func Traceparent(ctx context.Context) string {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {

@@ -63,7 +63,7 @@ type def struct {
 	// extends puts a kind into the category "api-extensions".
 	extends bool
 
-	strategy, status kubernetes // status nil: there is no /status
+	strategy, status kubernetes // status is nil if there is no /status
 
 	// prepare, forgives and warning are those of strategy.
 	prepare  func(obj, old runtime.Object)

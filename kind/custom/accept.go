@@ -218,7 +218,7 @@ func set(status *apiextensionsv1.CustomResourceDefinitionStatus, c apiextensions
 	*old = c
 }
 
-// condition finds a condition; nil: not found.
+// condition finds a condition; nil if not found.
 func condition(list []apiextensionsv1.CustomResourceDefinitionCondition, t apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinitionCondition {
 	for i := range list {
 		if list[i].Type == t {

@@ -140,7 +140,7 @@ func (f *family) rules(version string) (built, error) {
 }
 
 // parseable fills merge with the types of all versions, for server-side apply. Versions that are
-// not served are included, since managed fields may be in one. Nil: the schemas do not allow it.
+// not served are included, since managed fields may be in one. Nil if the schemas do not allow it.
 func (f *family) parseable(merge *smdschema.Schema) map[runtimeschema.GroupVersionKind]*typed.ParseableType {
 	models, err := generated(runtime.NewScheme(), metav1.ObjectMeta{}.OpenAPIModelName())
 	if err != nil {

@@ -46,8 +46,8 @@ func Declared(definition runtime.Object) (*kind.Kind, error) {
 //
 // New reports every error of the schemas, and keeps what they are compiled to. The first
 // write to a version compiles its rules and builds its model for server-side apply. Convert
-// builds the converter for the strategy Webhook; nil: such a kind is served in its storage
-// version only.
+// builds the converter for the strategy Webhook; if it is nil, such a kind is served in its
+// storage version only.
 func New(crd *apiextensionsv1.CustomResourceDefinition, convert NewConverter) (*kind.Kind, error) {
 	crd = crd.DeepCopy() // the kind must not change with the caller's value
 	f := &family{crd: crd, read: func() (*apiextensionsv1.CustomResourceDefinition, error) { return crd, nil }}
@@ -138,8 +138,8 @@ type family struct {
 	convert, copying runtime.ObjectConvertor
 	hooked           bool
 
-	cache *Cache                   // nil: held is kept for ever
-	held  atomic.Pointer[compiled] // nil: not compiled, or dropped
+	cache *Cache                   // nil if held is kept for ever
+	held  atomic.Pointer[compiled] // nil if not compiled, or dropped
 	mu    sync.Mutex               // of compiling
 	weak  weak.Pointer[compiled]   // guarded by mu; the last one, while a request uses it
 }

@@ -184,7 +184,7 @@ const (
 )
 
 // openAPI returns the published schema of a version: with apiVersion, kind, metadata
-// and the group, version and kind. References point to the published ObjectMeta. Nil: the
+// and the group, version and kind. References point to the published ObjectMeta. Nil if the
 // definition cannot be read.
 func (f *family) openAPI(version string) *spec.Schema {
 	gvk := f.gvk(version)

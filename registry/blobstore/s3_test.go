@@ -197,7 +197,7 @@ type faulty struct {
 	requests atomic.Int64
 }
 
-// answer is an injected response; status 0: the connection breaks.
+// answer is an injected response. With status 0 the connection breaks.
 type answer struct {
 	status int
 	code   string

@@ -22,7 +22,7 @@ import (
 // exists in the end.
 func TestGCRaceHeadThenPut(t *testing.T) {
 	for name, test := range map[string]struct {
-		at    int // the step after which the review stops and the client asks; 0: before the claim
+		at    int // the step after which the review stops and the client asks; 0 means before the claim
 		waits bool
 		found int
 	}{

@@ -211,7 +211,7 @@ func TestSpinExcuses(t *testing.T) {
 // spinImage is an image of three blobs.
 type spinImage struct {
 	tag   string
-	owner string // the only client that pushes this manifest; empty: all do
+	owner string // the only client that pushes this manifest; empty means all do
 	blobs [][]byte
 }
 

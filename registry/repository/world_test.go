@@ -221,7 +221,7 @@ func (w *world) pulls(repo, tag, content string) {
 	}
 }
 
-// object reads a Repository; nil: there is none.
+// object reads a Repository; nil if there is none.
 func (w *world) object(namespace, name string) *unstructured.Unstructured {
 	w.Helper()
 	o, err := w.store.Get(w.Context(), w.repos.key(namespace, name))

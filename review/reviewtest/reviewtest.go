@@ -24,7 +24,7 @@ type World struct {
 	DB         *sqldb.DB
 	Queue      review.Queue
 	Reviewer   review.Reviewer[review.Tx]   // for another type of transaction see [Plain]
-	Transactor review.Transactor[review.Tx] // nil: plain transactions
+	Transactor review.Transactor[review.Tx] // nil means plain transactions
 
 	// Garbage makes a subject that a review must collect, enqueues it as the
 	// system does, and returns its key.

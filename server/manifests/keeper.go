@@ -28,7 +28,7 @@ type Keeper struct {
 	logger *slog.Logger
 	client *Client
 	typed  kubernetes.Interface
-	wrong  atomic.Pointer[string] // the problems of the last round; nil: none
+	wrong  atomic.Pointer[string] // the problems of the last round; nil if there is none
 }
 
 const (

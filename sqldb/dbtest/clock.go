@@ -8,7 +8,7 @@ import (
 // Clock is a clock that a test moves. Its zero value has the real time until then.
 type Clock struct {
 	mu      sync.Mutex
-	stopped time.Time     // where it stands still; zero: it runs. Guarded by mu
+	stopped time.Time     // where it stands still; zero means it runs. Guarded by mu
 	ahead   time.Duration // of the real time, while it runs; guarded by mu
 }
 

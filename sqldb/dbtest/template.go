@@ -18,7 +18,7 @@ type template struct {
 	err   error
 	place string       // a file, or a database of the server
 	body  []byte       // of the file
-	drop  func() error // nil: there is nothing to remove
+	drop  func() error // nil if there is nothing to remove
 }
 
 var sqliteTemplate, postgresTemplate template

@@ -23,7 +23,7 @@ type Way struct {
 	address         string
 
 	mu       sync.Mutex
-	listener net.Listener // guarded by mu; nil: closed
+	listener net.Listener // guarded by mu; nil if closed
 	conns    []net.Conn   // guarded by mu
 }
 

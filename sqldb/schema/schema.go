@@ -27,9 +27,9 @@ type Migration struct {
 	Number int
 	Name   string
 	SQL    string
-	// Down leads back to the step before. Empty: there is no way back.
+	// Down leads back to the step before. Empty if there is no way back.
 	Down string
-	// Loses says what Down loses, and Loss is a query that counts it. Empty: nothing.
+	// Loses says what Down loses, and Loss is a query that counts it. Empty means nothing.
 	Loses, Loss string
 }
 

@@ -32,9 +32,9 @@ type Cascade struct {
 	ID            string
 	Root          object.Object // its key and uid; of a DeleteCollection: the first that was removed
 	Requester     string
-	RequestID     string // the Audit-Id of the delete; empty: no request began the cascade
+	RequestID     string // the Audit-Id of the delete; empty means no request began the cascade
 	StartedAt     int64
-	LastRemovedAt int64 // 0: none was removed
+	LastRemovedAt int64 // 0 if none was removed
 	Removed       int64 // counts the objects in the archive
 	Deleting      bool  // objects of it are DELETING
 	// Restored counts the removed objects that were restored, and Bytes is the size of all. Of more than
@@ -118,7 +118,7 @@ func count(ctx context.Context, s sqldb.Sender, statement string, args ...any) (
 	return n, err
 }
 
-// Read reads one cascade; nil: there is none.
+// Read reads one cascade; nil if there is none.
 func Read(ctx context.Context, s sqldb.Sender, id string) (*Cascade, error) {
 	c := &Cascade{ID: id}
 	found := false

@@ -82,7 +82,7 @@ func New(o Options) *Expiry {
 type run struct {
 	*Expiry
 	windows map[string]time.Duration // by namespace
-	queued  map[string]bool          // cascades that the collector has work of; nil: not read yet
+	queued  map[string]bool          // cascades that the collector has work of; nil if not read yet
 }
 
 // Run counts the new rows of the archive, and lets cascades leave: first those whose time is over,

@@ -15,7 +15,7 @@ import (
 type Head struct {
 	object.Key
 	UID        types.UID
-	Deletion   int64 // in Unix seconds; 0: not DELETING
+	Deletion   int64 // in Unix seconds; 0 if not DELETING
 	Finalizing int64
 }
 
@@ -48,7 +48,7 @@ func collect(into *[]Head) func(sqldb.Row) error {
 	}
 }
 
-// IsOwner says whether the object d has dependents, by one read of the index on
+// IsOwner reports whether the object d has dependents, by one read of the index on
 // owners. The form leaves PostgreSQL no other plan. With EXISTS, where nearly all
 // references name one owner, the planner expects an early hit and reads the whole
 // primary key for each object.

@@ -18,9 +18,9 @@ import (
 type Version struct {
 	Revision int64
 	Type     feed.EventType
-	At       int64 // when the change was made, in Unix milliseconds; 0: not recorded
+	At       int64 // when the change was made, in Unix milliseconds; 0 if not recorded
 	Author   string
-	Body     []byte // nil: the change removed the object
+	Body     []byte // nil if the change removed the object
 }
 
 // Author says who made a change. All of it is what the client said, except for User.

@@ -33,7 +33,7 @@ type Options struct {
 	Logger  *slog.Logger
 	Keys    *seal.Keys
 	// For is how long a version is kept after it was replaced; the annotation history-for of a Namespace
-	// overrides it. 0: none is kept.
+	// overrides it. 0 means that none is kept.
 	For time.Duration
 	// MaxBytes bounds the history. Each namespace has a fair share of it, in which the oldest versions leave
 	// first. 0: 1 GiB.

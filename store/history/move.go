@@ -63,7 +63,7 @@ type move struct {
 	open     map[int64]*chunk // the last chunk of each object, by objects.id
 	pending  []pending
 	times    [][2]int64       // second and its last revision
-	bounds   map[string]int64 // by kind; empty: all kinds
+	bounds   map[string]int64 // by kind; empty means all kinds
 }
 
 // pending is a version that belongs into a chunk.

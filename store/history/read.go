@@ -24,7 +24,7 @@ func Bound(ctx context.Context, s sqldb.Sender, kind, namespace string) (revisio
 }
 
 // RevisionAt finds the last revision of the second in which a time lies. The times of revisions never fall, so it
-// searches the log by bisection; before the log, there are marks. 0: nothing is known of that time.
+// searches the log by bisection; before the log, there are marks. 0 means nothing is known of that time.
 func (h *History) RevisionAt(ctx context.Context, s sqldb.Sender, at time.Time) (int64, error) {
 	var current, compacted, moved int64
 	if _, err := sqldb.First(ctx, s, []any{&current, &compacted, &moved}, revisions); err != nil {

@@ -21,7 +21,7 @@ import (
 // Database is a database with the keys of this process.
 type Database struct {
 	DB     *sqldb.DB
-	Keys   *Keys // nil: nothing is sealed
+	Keys   *Keys // nil means nothing is sealed
 	Logger *slog.Logger
 }
 

@@ -72,7 +72,7 @@ func (o Object) String() string {
 	return fmt.Sprintf("%s %s/%s (%s)", o.Kind, o.Namespace, o.Name, o.UID)
 }
 
-// Seals says whether the bodies of a kind are sealed. kind is a storage name:
+// Seals reports whether the bodies of a kind are sealed. kind is a storage name:
 // secrets, widgets.example.com.
 func (k *Keys) Seals(kind string) bool { return k != nil && slices.Contains(k.kinds, kind) }
 
@@ -103,7 +103,7 @@ func (k *Keys) find(name string) *key {
 	return nil
 }
 
-// Has says whether there is a key of this name.
+// Has reports whether there is a key of this name.
 func (k *Keys) Has(name string) bool { return k.find(name) != nil }
 
 // Prefix is the beginning of all bodies that a key has sealed.
@@ -186,7 +186,7 @@ func (k *Keys) CheckValue(name string) ([]byte, error) {
 	return k.Seal(name, checkObject(name), []byte(checkText))
 }
 
-// Matches says whether the key of this name made the check value.
+// Matches reports whether the key of this name made the check value.
 func (k *Keys) Matches(name string, check []byte) bool {
 	text, err := k.Open(checkObject(name), check)
 	return err == nil && string(text) == checkText

@@ -57,7 +57,7 @@ type target struct {
 	http *harness.HTTP
 	tls  *tls.Config // has the administrator's client certificate
 	host string      // of the API, HOST:PORT
-	tags string      // URL of the tags that the probes read; empty: none
+	tags string      // URL of the tags that the probes read; empty if there is none
 }
 
 // startTarget starts a server that has what the probes ask for: an object and a repository

@@ -39,7 +39,7 @@ const (
 // has a body.
 type listener struct {
 	name, address string
-	tls           *tls.Config // without a client certificate; nil: plain HTTP
+	tls           *tls.Config // without a client certificate; nil means plain HTTP
 	path          string
 	headers       []string // names and values, as the path wants them
 	sibling       bool     // another one has the same address

@@ -82,7 +82,7 @@ func held(t testing.TB, conns []net.Conn) (n int) {
 	return n
 }
 
-// begun says whether the server has begun to answer an attacker.
+// begun reports whether the server has begun to answer an attacker.
 func begun(conns []net.Conn) bool {
 	return slices.ContainsFunc(conns, func(conn net.Conn) bool {
 		_ = conn.SetReadDeadline(time.Now().Add(time.Second)) // fails if the connection is closed, and so does the read

@@ -30,9 +30,9 @@ type gate struct {
 	kubeconfig string
 	mu         sync.Mutex
 	forward    http.Handler
-	refuse     func(*http.Request) (int, string) // 0: forward; -1: drop the connection
+	refuse     func(*http.Request) (int, string) // 0 means forward; -1 means drop the connection
 
-	hangAt func(*http.Request) bool // nil: never
+	hangAt func(*http.Request) bool // nil means never
 	after  bool                     // hang after the request was forwarded
 	hangs  chan struct{}            // closed when a request hangs
 
@@ -93,7 +93,7 @@ func (g *gate) hang(match func(*http.Request) bool, after bool) <-chan struct{} 
 	return g.hangs
 }
 
-// hung says whether this request hangs. Only one request does.
+// hung reports whether this request hangs. Only one request does.
 func (g *gate) hung(r *http.Request) (hang, after bool, hangs chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -39,7 +39,7 @@ type world struct {
 	double  *crossplane.Double
 	gate    *gate
 	webhook *webhook
-	traces  *otlptest.Receiver // nil: the server sends none
+	traces  *otlptest.Receiver // nil if the server sends none
 }
 
 // each runs a test with a world on each engine, and expects that no machine was destroyed

@@ -181,7 +181,7 @@ func (c *Controllers) syncDeployment(ctx context.Context, namespace, name string
 	return err
 }
 
-// stays says whether an owner, read again after a part of it was found missing, should
+// stays reports whether an owner, read again after a part of it was found missing, should
 // still have that part. A cascade removes the parts after the owner was deleted or marked.
 // A controller that reads the owner first and the parts later finds them missing, and
 // would create them for an owner that is gone.
@@ -189,7 +189,7 @@ func stays(owner, now metav1.Object) bool {
 	return now.GetUID() == owner.GetUID() && now.GetDeletionTimestamp() == nil
 }
 
-// claims says whether an object belongs to an owner. An object without a controller gets
+// claims reports whether an object belongs to an owner. An object without a controller gets
 // this one as its controller (adopt), and must be written.
 func claims(owner metav1.Object, kind schema.GroupVersionKind, obj metav1.Object) (mine, adopt bool) {
 	if obj.GetDeletionTimestamp() != nil {

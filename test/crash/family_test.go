@@ -18,8 +18,8 @@ type member struct {
 	owners []int // indexes in the family
 	blocks bool  // blockOwnerDeletion
 	held   bool
-	policy metav1.DeletionPropagation // how the test deletes it; empty: not at all
-	late   int                        // an owner that is added when all members exist; -1: none
+	policy metav1.DeletionPropagation // how the test deletes it; empty if not at all
+	late   int                        // an owner that is added when all members exist; -1 if there is none
 	uid    types.UID                  // set when it exists
 }
 

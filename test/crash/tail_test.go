@@ -38,7 +38,7 @@ func (f fleet) try(ctx context.Context, request func(kubernetes.Interface) error
 	}
 }
 
-// isRefusal says whether the server answered with a refusal.
+// isRefusal reports whether the server answered with a refusal.
 func isRefusal(err error) bool {
 	status, ok := err.(apierrors.APIStatus)
 	return ok && status.Status().Code >= 400 && status.Status().Code < 500 && status.Status().Code != 429

@@ -12,7 +12,7 @@ func TestCompare(t *testing.T) {
 	want := []string{"XNode created", "Machine created", "XNode Ready True Available", "MeshNode gone", "XNode deleting", "Machine gone", "XNode gone"}
 	for name, test := range map[string]struct {
 		got  []string
-		part string // of the one difference; "": there is none
+		part string // of the one difference; "" if there is none
 	}{
 		"same":                        {want, ""},
 		"timing":                      {swapped(want, 2, 3), ""},

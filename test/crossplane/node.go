@@ -18,7 +18,7 @@ import (
 // node is the agent on a machine.
 type node struct {
 	request map[string]any // repeated unchanged if the answer is lost
-	uid     string         // empty: not enrolled yet
+	uid     string         // empty if not enrolled yet
 	left    bool
 	secret  string
 }
@@ -95,7 +95,7 @@ func (d *Double) destroy(ctx context.Context, m *unstructured.Unstructured) erro
 
 func (n *node) credential() string { return "exn_" + n.uid + "_" + n.secret }
 
-// unknown says whether the server answered that the node is not in the mesh.
+// unknown reports whether the server answered that the node is not in the mesh.
 func unknown(err error) bool { return err != nil && strings.Contains(err.Error(), "UnknownNode") }
 
 // heartbeats sends a heartbeat for every node, and drains the nodes that the server asks

@@ -113,7 +113,7 @@ func (r rig) do(code int, method, path, body string) harness.Answer {
 	return a
 }
 
-// has checks fields of an answer: dotted path to compact JSON ("": absent).
+// has checks fields of an answer: dotted path to compact JSON ("" means absent).
 func (r rig) has(a harness.Answer, fields map[string]string) {
 	r.Helper()
 	for path, want := range fields {

@@ -125,7 +125,7 @@ func (s *stage) serve(ctx context.Context, data string) error {
 // process makes a command that ends with the context.
 func (s *stage) process(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.Exeunt, args...)
-	cmd.SysProcAttr = leash.Apart()
+	cmd.SysProcAttr = leash.OwnGroup()
 	return cmd
 }
 

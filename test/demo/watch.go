@@ -47,7 +47,7 @@ type Event struct {
 // Name is KIND NAME.
 func (e Event) Name() string { return e.Object.GetKind() + " " + e.Object.GetName() }
 
-// Deleting says whether the object has a deletionTimestamp.
+// Deleting reports whether the object has a deletionTimestamp.
 func (e Event) Deleting() bool { return e.Object.GetDeletionTimestamp() != nil }
 
 // recorder keeps all events and prints them as they come.

@@ -19,11 +19,11 @@ import (
 type Request struct {
 	Method, Path string
 	Body         string
-	ContentType  string // empty: application/json
-	Accept       string // empty: application/json
+	ContentType  string // empty means application/json
+	Accept       string // empty means application/json
 	Anonymous    bool   // without the administrator's credentials
 	Token        string // sent as bearer token; use with Anonymous
-	Trace        string // sent as traceparent; empty: none
+	Trace        string // sent as traceparent; empty if there is none
 }
 
 // Answer is the server's response.

@@ -49,7 +49,7 @@ func (a authorized) RoundTrip(req *http.Request) (*http.Response, error) {
 // that a test starts, find the logins of all running registries in it.
 var logins struct {
 	sync.Mutex
-	dir   string // "": no server runs
+	dir   string // "" means no server runs
 	users int
 	auths map[string]map[string]string // by HOST:PORT
 }

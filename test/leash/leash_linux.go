@@ -9,8 +9,8 @@ func Leash() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }
 
-// Apart is Leash for a process in a process group of its own: Ctrl-C in a terminal reaches
+// OwnGroup is Leash for a process in a process group of its own: Ctrl-C in a terminal reaches
 // only the parent, which ends the child in order.
-func Apart() *syscall.SysProcAttr {
+func OwnGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

@@ -147,8 +147,8 @@ func (a *agent) peers() map[string]string {
 	return out
 }
 
-// sees waits until the agent's file has a peer in a phase; empty: until the peer is
-// absent.
+// sees waits until the agent's file has a peer in a phase. If the phase is empty, it waits until
+// the peer is absent.
 func (a *agent) sees(peer, phase string) {
 	a.t.Helper()
 	harness.Until(a.t, fmt.Sprintf("agent %s to see %s as %q", a.name, peer, phase), func() error {

@@ -67,7 +67,7 @@ func slow(w http.ResponseWriter, req *http.Request, forward http.Handler) {
 // faultyS3 is a proxy between the server and S3.
 type faultyS3 struct {
 	location string                       // value of --registry-storage
-	choose   atomic.Pointer[func() fault] // nil: no fault
+	choose   atomic.Pointer[func() fault] // nil means no fault
 }
 
 func newFaultyS3(t *testing.T) *faultyS3 {
@@ -215,7 +215,7 @@ func (f *faultFlow) untilSomeSucceed() {
 	}
 }
 
-// pull reads the blobs of an image and says whether it received all of them. A pull may
+// pull reads the blobs of an image and reports whether it received all of them. A pull may
 // break off, but the client must notice: a pull without an error is complete.
 func (f *faultFlow) pull() bool {
 	f.t.Helper()

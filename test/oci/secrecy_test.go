@@ -39,7 +39,7 @@ type query struct {
 
 // ask sends a request, and returns all of the answer that could tell something: status,
 // headers and body. Ids of uploads and times are left out.
-func (f doorFlow) ask(authorization string, q query, repository string) string {
+func (f accessFlow) ask(authorization string, q query, repository string) string {
 	f.Helper()
 	req, err := http.NewRequest(q.method, "http://"+f.s.Registry()+strings.ReplaceAll(q.path, "REPO", repository), strings.NewReader(q.body))
 	if err != nil {
@@ -82,7 +82,7 @@ func basic(token string) string {
 }
 
 // bearer gets a token of the registry for a scope.
-func (f doorFlow) bearer(user, scope string) string {
+func (f accessFlow) bearer(user, scope string) string {
 	f.Helper()
 	req, err := http.NewRequest("GET", "http://"+f.s.Registry()+"/token?service=exeunt-registry&scope="+url.QueryEscape(scope), nil)
 	if err != nil {
@@ -102,7 +102,7 @@ func (f doorFlow) bearer(user, scope string) string {
 }
 
 // grants returns the access that a token of the registry carries.
-func (f doorFlow) grants(user, scope string) string {
+func (f accessFlow) grants(user, scope string) string {
 	f.Helper()
 	parts := strings.Split(f.bearer(user, scope), ".")
 	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
@@ -117,7 +117,7 @@ func (f doorFlow) grants(user, scope string) string {
 }
 
 // local adds a user with verbs on the repositories of one namespace.
-func (f doorFlow) local(name, namespace, verbs string) {
+func (f accessFlow) local(name, namespace, verbs string) {
 	f.Helper()
 	f.user(name, "watch")
 	f.kubectl("delete", "clusterrolebinding", name)
@@ -129,7 +129,7 @@ func (f doorFlow) local(name, namespace, verbs string) {
 // to the byte, whether the repository, and what it asks for in it, exists or not: directly, by
 // a mount, with a token for another repository, with the id of another client's upload.
 func TestForbiddenIsMissing(t *testing.T) {
-	eachDoorFlow(t, func(f doorFlow) {
+	eachAccessFlow(t, func(f accessFlow) {
 		f.tokens[harness.RegistryUser] = f.s.RegistryToken()
 		admin := f.s.RegistryAuthorization()
 		layer, secret := digest.FromString("{}").String(), imageOf("{}", "")

@@ -102,7 +102,7 @@ func (g *Group) startPath(environment []string, path string, args ...string) (*P
 	p.cmd = exec.Command(path, args...)
 	p.cmd.Env = append(os.Environ(), environment...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = leash.Apart()
+	p.cmd.SysProcAttr = leash.OwnGroup()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

@@ -34,7 +34,7 @@ type api struct {
 	base string
 }
 
-// answer is a response; code 0: none.
+// answer is a response. Its code is 0 if none came.
 type answer struct {
 	code int
 	body []byte

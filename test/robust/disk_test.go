@@ -19,7 +19,7 @@ import (
 // diskSize is far more than an hour of the test needs.
 const diskSize = 4 << 30
 
-// disk is a mount point; empty: there is no disk.
+// disk is a mount point; empty if there is no disk.
 type disk string
 
 // mountDisk mounts a disk at a new directory.

@@ -148,7 +148,7 @@ func (i *informer) counts() informerCounts {
 	return i.seen
 }
 
-// has says whether the informer knows an object.
+// has reports whether the informer knows an object.
 func (i *informer) has(name string) error {
 	_, found, err := i.GetStore().GetByKey(namespace + "/" + name)
 	if err == nil && !found {

@@ -23,7 +23,7 @@ type link struct {
 	mu    sync.Mutex
 	free  *sync.Cond
 	mode  mode           // guarded by mu
-	every int            // guarded by mu; reset a connection each time that many bytes have passed; 0: never
+	every int            // guarded by mu; reset a connection each time that many bytes have passed; 0 means never
 	left  int            // guarded by mu; until the next reset
 	pairs map[*pair]bool // guarded by mu
 	delay time.Duration  // guarded by mu; of each piece of an answer
@@ -195,7 +195,7 @@ func (l *link) copy(p *pair, to, from net.Conn, way mode) {
 	}
 }
 
-// pass waits while the link holds this way back, and says whether it carries bytes. A new
+// pass waits while the link holds this way back, and reports whether it carries bytes. A new
 // connection (0) waits for both ways.
 func (l *link) pass(way mode) bool {
 	l.mu.Lock()

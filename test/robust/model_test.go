@@ -23,7 +23,7 @@ type request struct {
 	Verb    verb
 	Name    string // of the object
 	Value   int    // create, update: what it writes
-	Version int64  // update, delete: the precondition; 0: none
+	Version int64  // update, delete: the precondition; 0 if there is none
 }
 
 // outcome is what the client knows afterwards.
@@ -37,7 +37,7 @@ type outcome struct {
 // register is an object as the model knows it. Version is 0 if the write that made it had
 // no answer.
 type register struct {
-	Value   int // 0: the object does not exist
+	Value   int // 0 if the object does not exist
 	Version int64
 }
 
@@ -101,7 +101,7 @@ func step(s register, in request, out outcome) []register {
 	return nil
 }
 
-// may says whether a write can succeed.
+// may reports whether a write can succeed.
 func may(s register, in request) bool {
 	switch in.Verb {
 	case doCreate:

@@ -30,7 +30,7 @@ type cluster struct {
 	// replication[i] is the standby's connection to node i while node i is the primary.
 	replication [2]*link
 	panics      int    // nodes that ended by themselves, on a full disk
-	fakeTime    string // the library that steps the nodes' clocks; empty: they do not step
+	fakeTime    string // the library that steps the nodes' clocks; empty means they do not step
 }
 
 type node struct {

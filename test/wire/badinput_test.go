@@ -19,7 +19,7 @@ type bad struct {
 	contentType  string
 	accept       string
 	code         int
-	reason       string // of the Status; empty: the answer need not be a Status
+	reason       string // of the Status; empty if the answer need not be a Status
 	message      string // part of its message
 }
 

@@ -39,7 +39,7 @@ type world struct {
 	server *httptest.Server
 
 	mu        sync.Mutex
-	intercept func(next http.Handler, w http.ResponseWriter, req *http.Request) // guarded by mu; nil: none
+	intercept func(next http.Handler, w http.ResponseWriter, req *http.Request) // guarded by mu; nil if there is none
 }
 
 func newWorld(t *testing.T) *world {
@@ -137,7 +137,7 @@ func (p *process) wait() error {
 	}
 }
 
-// node reads a node's object; nil: there is none.
+// node reads a node's object; nil if there is none.
 func (w *world) node(name string) *v1alpha1.MeshNode {
 	w.Helper()
 	o, err := w.store.Get(w.Context(), object.Key{Kind: nodes, Namespace: "shop", Name: name})

@@ -160,7 +160,7 @@ func (b *blobs) link(i, own int, mutant string) {
 	}
 }
 
-// promised says whether a client has uploaded the blob and may still push its manifest: reviews
+// promised reports whether a client has uploaded the blob and may still push its manifest: reviews
 // come later.
 func (b blobs) promised() bool {
 	for _, p := range b.pushes {

@@ -27,7 +27,7 @@ type engine struct {
 // queue is the database, and the processes.
 type queue struct {
 	row     bool
-	token   int // 0: not claimed; engine i has i+1
+	token   int // 0 if not claimed; engine i has i+1
 	version int // of the subject, committed
 	acted   int // the newest version that a settled review has seen
 

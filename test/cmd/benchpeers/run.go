@@ -32,8 +32,8 @@ type runner struct {
 
 // running is a server under load.
 type running struct {
-	kubeconfig string // empty: a registry only
-	registry   string // URL; empty: none
+	kubeconfig string // empty means a registry only
+	registry   string // URL; empty if there is none
 	stop       func() error
 }
 

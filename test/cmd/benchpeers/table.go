@@ -59,7 +59,7 @@ func (t *table) addDelivery(who string, results []bench.Result) {
 	}
 }
 
-// ratio is how many times better a is than b; 0: not known.
+// ratio is how many times better a is than b; 0 if not known.
 func (r *row) ratio(a, b string) float64 {
 	x, y := median(r.figures[a]), median(r.figures[b])
 	if r.latency {

@@ -11,7 +11,7 @@ func Leash() *syscall.SysProcAttr {
 	return nil
 }
 
-// Apart does nothing either: Ctrl-C in a terminal reaches the child processes as well.
-func Apart() *syscall.SysProcAttr {
+// OwnGroup does nothing either: Ctrl-C in a terminal reaches the child processes as well.
+func OwnGroup() *syscall.SysProcAttr {
 	return nil
 }

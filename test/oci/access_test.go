@@ -27,14 +27,14 @@ const (
 	emptyIndex = `{"schemaVersion":2,"mediaType":"` + indexType + `","manifests":[]}`
 )
 
-// doorFlow is a server whose audit log records every create, and users with few rights.
-type doorFlow struct {
+// accessFlow is a server whose audit log records every create, and users with few rights.
+type accessFlow struct {
 	repositoryFlow
 	log    string // the audit log
 	tokens map[string]string
 }
 
-func eachDoorFlow(t *testing.T, test func(f doorFlow), flags ...string) {
+func eachAccessFlow(t *testing.T, test func(f accessFlow), flags ...string) {
 	t.Helper()
 	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
@@ -44,13 +44,13 @@ func eachDoorFlow(t *testing.T, test func(f doorFlow), flags ...string) {
 				t.Fatal(err)
 			}
 			s := harness.Start(t, engine, append([]string{"--audit-policy-file", policy, "--audit-log-path", log}, flags...)...)
-			test(doorFlow{repositoryFlow{t, s, s.Registry() + "/"}, log, map[string]string{}})
+			test(accessFlow{repositoryFlow{t, s, s.Registry() + "/"}, log, map[string]string{}})
 		})
 	}
 }
 
 // apply applies objects in YAML.
-func (f doorFlow) apply(yaml string) {
+func (f accessFlow) apply(yaml string) {
 	f.Helper()
 	if r := f.s.KubectlCommand(f, harness.Command{Args: []string{"apply", "-f", "-"}, Stdin: yaml}); r.Code != 0 {
 		f.Fatalf("apply: %s", r.Stderr)
@@ -58,7 +58,7 @@ func (f doorFlow) apply(yaml string) {
 }
 
 // user adds a user that may use verbs on repositories, everywhere.
-func (f doorFlow) user(name, verbs string) {
+func (f accessFlow) user(name, verbs string) {
 	f.Helper()
 	kubeconfig, err := clientcmd.Load([]byte(f.exeunt("user", "add", name)))
 	if err != nil {
@@ -72,7 +72,7 @@ func (f doorFlow) user(name, verbs string) {
 }
 
 // send sends a request to the registry as a user. A body is an index.
-func (f doorFlow) send(user, method, path, body string) (int, string, http.Header) {
+func (f accessFlow) send(user, method, path, body string) (int, string, http.Header) {
 	f.Helper()
 	req, err := http.NewRequest(method, "http://"+f.s.Registry()+"/v2/"+path, strings.NewReader(body))
 	if err != nil {
@@ -82,7 +82,7 @@ func (f doorFlow) send(user, method, path, body string) (int, string, http.Heade
 	if body != "" {
 		req.Header.Set("Content-Type", indexType)
 	}
-	req.Header.Set("User-Agent", "door-test")
+	req.Header.Set("User-Agent", "access-test")
 	answer, err := http.DefaultClient.Do(req)
 	if err != nil {
 		f.Fatal(err)
@@ -97,7 +97,7 @@ func (f doorFlow) send(user, method, path, body string) (int, string, http.Heade
 
 // wants sends a request until its answer has this status and text: changes of roles and
 // policies apply within a second.
-func (f doorFlow) wants(code int, text, user, method, path, body string) {
+func (f accessFlow) wants(code int, text, user, method, path, body string) {
 	f.Helper()
 	harness.Until(f, method+" "+path, func() error {
 		if got, said, _ := f.send(user, method, path, body); got != code || !strings.Contains(said, text) {
@@ -108,7 +108,7 @@ func (f doorFlow) wants(code int, text, user, method, path, body string) {
 }
 
 // refuses waits until the API refuses a command, with this text. Its input is a Repository.
-func (f doorFlow) refuses(text string, args ...string) {
+func (f accessFlow) refuses(text string, args ...string) {
 	f.Helper()
 	harness.Until(f, text, func() error {
 		r := f.s.KubectlCommand(f, harness.Command{
@@ -123,7 +123,7 @@ func (f doorFlow) refuses(text string, args ...string) {
 
 // denied expects that every kind of push to a repository is refused, with this text, and
 // that none leaves an object.
-func (f doorFlow) denied(text, user, path string) {
+func (f accessFlow) denied(text, user, path string) {
 	f.Helper()
 	d := digest.FromString("x").String()
 	f.wants(403, text, user, "POST", path+"/blobs/uploads/", "")
@@ -137,14 +137,14 @@ func (f doorFlow) denied(text, user, path string) {
 	}
 }
 
-func (f doorFlow) deniedOnce(text, user, method, path, body string) {
+func (f accessFlow) deniedOnce(text, user, method, path, body string) {
 	f.Helper()
 	if code, said, _ := f.send(user, method, path, body); code != 403 || !strings.Contains(said, `"DENIED"`) || !strings.Contains(said, text) {
 		f.Errorf("%s %s: %d %s, want DENIED and %q", method, path, code, said, text)
 	}
 }
 
-func (f doorFlow) noNamespace(name string) {
+func (f accessFlow) noNamespace(name string) {
 	f.Helper()
 	if r := f.s.Kubectl(f, "get", "namespace", name); r.Code == 0 {
 		f.Errorf("namespace %s exists: %s", name, r.Stdout)
@@ -153,7 +153,7 @@ func (f doorFlow) noNamespace(name string) {
 
 // created returns the creates in the audit log that the registry caused: user, resource,
 // namespace/name and code.
-func (f doorFlow) created() (lines []string) {
+func (f accessFlow) created() (lines []string) {
 	f.Helper()
 	text, err := os.ReadFile(f.log)
 	if err != nil {
@@ -170,7 +170,7 @@ func (f doorFlow) created() (lines []string) {
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			f.Fatal(err)
 		}
-		if e.Verb == "create" && e.UserAgent == "door-test" {
+		if e.Verb == "create" && e.UserAgent == "access-test" {
 			if !slices.Equal(e.SourceIPs, []string{"127.0.0.1"}) {
 				f.Errorf("the request came from %v", e.SourceIPs)
 			}
@@ -199,10 +199,10 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 `, name, group, resource, expression, message)
 }
 
-// TestPushPassesTheDoor: the objects that a push creates need the rights of the client, pass
+// TestPushNeedsRights: the objects that a push creates need the rights of the client, pass
 // admission and quotas, and are in the audit log as the client's.
-func TestPushPassesTheDoor(t *testing.T) {
-	eachDoorFlow(t, func(f doorFlow) {
+func TestPushNeedsRights(t *testing.T) {
+	eachAccessFlow(t, func(f accessFlow) {
 		f.kubectl("create", "namespace", "shop")
 		f.user("ci", "create")
 		f.user("patcher", "update")
@@ -262,7 +262,7 @@ func TestFirstPushKilled(t *testing.T) {
 	for _, engine := range harness.Engines(t.Name()) {
 		t.Run(engine, func(t *testing.T) {
 			s := harness.Start(t, engine)
-			f := doorFlow{repositoryFlow{t, s, s.Registry() + "/"}, "", map[string]string{harness.RegistryUser: s.RegistryToken()}}
+			f := accessFlow{repositoryFlow{t, s, s.Registry() + "/"}, "", map[string]string{harness.RegistryUser: s.RegistryToken()}}
 			asked, answer := f.holdCreates("repositories", "registry.exeunt.dev")
 			pushed := make(chan string, 1)
 			push := func() {
@@ -317,7 +317,7 @@ func TestFirstPushKilled(t *testing.T) {
 
 // holdCreates lets a webhook wait in each create of a resource: it says so to asked, and
 // answers what answer says.
-func (f doorFlow) holdCreates(resource, group string) (asked <-chan struct{}, answer chan<- bool) {
+func (f accessFlow) holdCreates(resource, group string) (asked <-chan struct{}, answer chan<- bool) {
 	f.Helper()
 	began, decide := make(chan struct{}), make(chan bool)
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -347,7 +347,7 @@ webhooks:
 }
 
 // awaitHook waits until the webhook is asked: configurations are followed within a second.
-func (f doorFlow) awaitHook(asked <-chan struct{}, answer chan<- bool) {
+func (f accessFlow) awaitHook(asked <-chan struct{}, answer chan<- bool) {
 	f.Helper()
 	harness.Until(f, "the webhook is asked", func() error {
 		done := make(chan harness.Result, 1)
