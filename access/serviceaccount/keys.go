@@ -225,16 +225,6 @@ func (k *Keys) signing() key {
 	return all[0]
 }
 
-// find returns the key with this id.
-func (k *Keys) find(id string) (key, bool) {
-	all := *k.set.Load()
-	i := slices.IndexFunc(all, func(c key) bool { return c.id == id })
-	if i < 0 {
-		return key{}, false
-	}
-	return all[i], true
-}
-
 func newKey() ([]byte, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -300,15 +290,16 @@ func (k *Keys) Verify(token string, claims ...any) (id string, ok bool) {
 	if err != nil || len(parsed.Headers) != 1 {
 		return "", false
 	}
-	by, ok := k.find(parsed.Headers[0].KeyID)
-	if !ok || parsed.Headers[0].Algorithm != string(by.algorithm) || parsed.Claims(by.public, claims...) != nil {
-		return "", false
+	header := parsed.Headers[0]
+	for _, by := range *k.set.Load() { // a token need not name its key
+		if (header.KeyID == "" || header.KeyID == by.id) && header.Algorithm == string(by.algorithm) && parsed.Claims(by.public, claims...) == nil {
+			return by.id, true
+		}
 	}
-	return by.id, true
+	return "", false
 }
 
 // Known reports whether the key with this id still verifies.
 func (k *Keys) Known(id string) bool {
-	_, ok := k.find(id)
-	return ok
+	return slices.ContainsFunc(*k.set.Load(), func(c key) bool { return c.id == id })
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/exeunt/exeunt/internal/testprogram"
 	"github.com/exeunt/exeunt/server"
@@ -111,7 +110,7 @@ func newKubeAPIServer(args []string, run func(context.Context, server.Config) er
 	serve.SetOut(io.Discard) // a suite that shows the output expects a log
 	cmd := &cobra.Command{
 		Use: "kube-apiserver", Short: "Exeunt as the kube-apiserver of envtest: data goes with the process, and nothing waits for the disk",
-		Args: cobra.ArbitraryArgs, SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.ArbitraryArgs, SilenceUsage: true, SilenceErrors: true, Version: fmt.Sprintf("v1.%s.0", server.KubernetesMinor),
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			noteIgnored(cmd, args[1:])
@@ -126,11 +125,6 @@ func newKubeAPIServer(args []string, run func(context.Context, server.Config) er
 			if pair := filepath.Join(certs, "apiserver"); certs != "" && exists(pair+".crt") {
 				values["tls-cert-file"], values["tls-private-key-file"] = pair+".crt", pair+".key"
 			}
-			cmd.Flags().Visit(func(f *pflag.Flag) {
-				if slices.Contains(sharedFlags, f.Name) {
-					values[f.Name] = f.Value.String()
-				}
-			})
 			for name, value := range values {
 				if err := serve.Flags().Set(name, value); err != nil {
 					return err
@@ -140,9 +134,10 @@ func newKubeAPIServer(args []string, run func(context.Context, server.Config) er
 			return serve.RunE(serve, nil)
 		},
 	}
+	cmd.SetVersionTemplate("Kubernetes {{.Version}}\n")
 	f := cmd.Flags()
 	for _, name := range sharedFlags {
-		f.String(name, "", serve.Flags().Lookup(name).Usage)
+		f.AddFlag(serve.Flags().Lookup(name))
 	}
 	f.StringVar(&address, "bind-address", "127.0.0.1", "address to listen on")
 	f.StringVar(&port, "secure-port", "6443", "port to listen on")
@@ -151,6 +146,7 @@ func newKubeAPIServer(args []string, run func(context.Context, server.Config) er
 	f.StringSliceVar(&off, "disable-admission-plugins", nil, "ServiceAccount leaves pods without its token; the others are ignored")
 	f.String("authorization-mode", "RBAC", "always RBAC")
 	f.Bool("allow-privileged", true, "always true")
+	f.Bool("version", false, "print the version of Kubernetes that it is like") // cobra's own would take -v, the level of the log
 	return cmd
 }
 

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"gopkg.in/go-jose/go-jose.v2"
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -55,13 +56,17 @@ func exeunt(t *testing.T) string {
 }
 
 // start starts a control plane and returns a client, and what kube-apiserver prints.
-func start(t *testing.T, assets string) (*envtest.Environment, kubernetes.Interface, *bytes.Buffer) {
+func start(t *testing.T, assets string, flags ...string) (*envtest.Environment, kubernetes.Interface, *bytes.Buffer) {
 	t.Helper()
 	printed := &bytes.Buffer{}
 	env := &envtest.Environment{BinaryAssetsDirectory: assets}
 	env.ControlPlane.GetAPIServer().Err = printed
 	env.ControlPlane.GetAPIServer().CertDir = t.TempDir() // a restart keeps the certificates
 	env.ControlPlane.GetAPIServer().Configure().Append("feature-gates", "Any=true").Append("enable-admission-plugins", "Any")
+	for _, flag := range flags {
+		name, value, _ := strings.Cut(flag, "=")
+		env.ControlPlane.GetAPIServer().Configure().Append(name, value)
+	}
 	config, err := env.Start()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, printed)
@@ -149,11 +154,15 @@ func TestAsEnvtest(t *testing.T) {
 	}
 }
 
-// TestSigningKey: tokens of ServiceAccounts are signed with envtest's key, for its issuer.
+// TestSigningKey: tokens of ServiceAccounts are signed with envtest's key, for its issuer, and those of each
+// further --service-account-key-file are accepted.
 func TestSigningKey(t *testing.T) {
 	t.Parallel()
-	env, c, _ := start(t, programs(t, "--bin-dir", t.TempDir()))
-	_, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	file := filepath.Join(t.TempDir(), "old.key")
+	_, _, err := keyutil.LoadOrGenerateKeyFile(file)
+	must(t, err)
+	env, c, _ := start(t, programs(t, "--bin-dir", t.TempDir()), "service-account-key-file="+file)
+	_, err = c.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 	must(t, err)
 	token, err := c.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
@@ -161,11 +170,22 @@ func TestSigningKey(t *testing.T) {
 	must(t, err)
 	public, err := keyutil.PublicKeysFromFile(filepath.Join(env.ControlPlane.GetAPIServer().CertDir, "sa-signer.crt"))
 	must(t, err)
-	var claims jwt.Claims
+	var claims struct {
+		jwt.Claims
+		Kubernetes any `json:"kubernetes.io"`
+	}
 	if err := signed.Claims(public[0], &claims); err != nil || claims.Subject != "system:serviceaccount:default:robot" {
 		t.Errorf("the token is for %q: %v", claims.Subject, err)
 	}
 	expectName(t, env.Config, token.Status.Token, claims.Subject)
+
+	key, err := keyutil.PrivateKeyFromFile(file)
+	must(t, err)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: key}, nil)
+	must(t, err)
+	old, err := jwt.Signed(signer).Claims(claims).CompactSerialize()
+	must(t, err)
+	expectName(t, env.Config, old, claims.Subject)
 }
 
 // expectName asks the server who the holder of a token is.
@@ -281,6 +301,9 @@ func TestSetupEnvtest(t *testing.T) {
 		cmd.Env = []string{"PATH=" + path, "HOME=" + t.TempDir()}
 		out, err := cmd.CombinedOutput()
 		return string(out), err
+	}
+	if out, err := exec.Command(filepath.Join(dir, "kube-apiserver"), "--version").Output(); err != nil || !strings.HasPrefix(string(out), "Kubernetes v1.") {
+		t.Errorf("kube-apiserver --version: %v: %s", err, out)
 	}
 	if out, err := run(dir); err == nil || !strings.Contains(out, "there is none in $PATH") {
 		t.Errorf("kubectl without kubectl: %v: %s", err, out)
