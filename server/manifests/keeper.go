@@ -101,16 +101,7 @@ func (k *Keeper) round(ctx context.Context, objects []*unstructured.Unstructured
 	if err != nil {
 		return err
 	}
-	var lines []string
-	for _, o := range objects {
-		lines = append(lines, line(o))
-	}
-	var left []string // turned: what others need is deleted last
-	for old := range strings.Lines(record.Data[recordObjects]) {
-		if old = strings.TrimSpace(old); old != "" && !slices.Contains(lines, old) {
-			left = append([]string{old}, left...)
-		}
-	}
+	lines, left := compare(record.Data[recordObjects], objects)
 	if record, err = k.save(ctx, record, append(slices.Clone(lines), left...), record.Data[recordProblems]); err != nil {
 		return err
 	}
@@ -118,6 +109,9 @@ func (k *Keeper) round(ctx context.Context, objects []*unstructured.Unstructured
 	k.client.mapper.Reset()
 	for _, o := range objects {
 		if _, err := k.client.Apply(ctx, o, false); err != nil {
+			if o.GetKind() == "Secret" { // the problem is stored, and may quote a value
+				err = fmt.Errorf("refused (%s): exeunt diff says why", apierrors.ReasonForError(err))
+			}
 			problems = append(problems, fmt.Errorf("%s: %w", Name(o), err))
 		} else if o.GetKind() == "CustomResourceDefinition" {
 			k.client.mapper.Reset()
@@ -141,6 +135,26 @@ func (k *Keeper) round(ctx context.Context, objects []*unstructured.Unstructured
 	}
 	_, err = k.save(ctx, record, append(lines, left...), text)
 	return errors.Join(failed, err)
+}
+
+// compare returns the lines of the objects, and those of the record whose objects are not among them, turned: what others
+// need is deleted last.
+func compare(record string, objects []*unstructured.Unstructured) (lines, left []string) {
+	there := map[string]bool{}
+	for _, o := range objects {
+		lines, there[identity(o)] = append(lines, line(o)), true
+	}
+	for old := range strings.Lines(record) {
+		if old = strings.TrimSpace(old); old != "" && !there[identity(parse(old))] {
+			left = append([]string{old}, left...)
+		}
+	}
+	return lines, left
+}
+
+// identity is what an object keeps when a file names another version of its kind, or says the default namespace.
+func identity(o *unstructured.Unstructured) string {
+	return strings.Join([]string{o.GroupVersionKind().GroupKind().String(), cmp.Or(o.GetNamespace(), metav1.NamespaceDefault), o.GetName()}, " ")
 }
 
 // save writes the record, unless it says that already. If another replica has written it, the round is repeated.

@@ -60,7 +60,7 @@ func Read(path string) (all []*unstructured.Unstructured, err error) {
 		case e.IsDir(), name != path && !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
 			return nil
 		}
-		content, err := os.ReadFile(name)
+		content, err := readFile(name, int64(mostBytes-size)+1)
 		if err != nil {
 			return err
 		}
@@ -74,6 +74,19 @@ func Read(path string) (all []*unstructured.Unstructured, err error) {
 	})
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return cmp.Compare(rank(a), rank(b)) })
 	return all, err
+}
+
+// readFile reads a file, not more than a limit. A pipe would have no end.
+func readFile(name string, limit int64) ([]byte, error) {
+	if info, err := os.Stat(name); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a regular file", name))
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, limit))
 }
 
 // rank is the place of an object in the order: what others need comes first.
