@@ -103,6 +103,41 @@ func TestWriteRestoreRemarks(t *testing.T) {
 	}
 }
 
+// TestUndoIsOfADeletion: undo calls back the client's newest deletion that is not restored: no cascade of another client,
+// and none that objects of a backup are in, which is newer here.
+func TestUndoIsOfADeletion(t *testing.T) {
+	cascade := func(name, by string, minute, restored int) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"requestedBy":%q,"startedAt":"2026-01-01T00:%02d:00Z","root":{"kind":"Namespace","name":"shop"}},"status":{"removed":2,"restored":%d}}`,
+			name, by, minute, restored)
+	}
+	list := `{"items":[` + strings.Join([]string{
+		cascade("backup-20260101-0a0b0c0d0e", "me", 9, 0), cascade("b-of-another", "other", 8, 0), cascade("c-restored", "me", 7, 2),
+		cascade("d-older", "me", 1, 0), cascade("e-last", "me", 2, 1),
+	}, ",") + `]}`
+	var asked strings.Builder
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(req.URL.Path, "/selfsubjectreviews"):
+			fmt.Fprint(w, `{"status":{"userInfo":{"username":"me"}}}`)
+		case req.Method == http.MethodGet:
+			fmt.Fprint(w, list)
+		default:
+			_, _ = io.Copy(&asked, req.Body)
+			fmt.Fprint(w, `{"status":{"complete":true}}`)
+		}
+	}))
+	defer server.Close()
+	var out strings.Builder
+	cmd := newUndo()
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	cmd.SetArgs([]string{"--kubeconfig", kubeconfigFor(t, server.URL), "-A"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(asked.String(), `"cascade":"e-last"`) {
+		t.Errorf("%v: %s\n%s", err, asked.String(), out.String())
+	}
+}
+
 // TestPurge: each format has the purged objects; an object that is gone already is
 // not among them.
 func TestPurge(t *testing.T) {

@@ -316,7 +316,8 @@ func lastCascade(cmd *cobra.Command, client rest.Interface, namespace string) (l
 	}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if c.Spec.RequestedBy != me.Status.UserInfo.Username || c.Status.Remaining == 0 && c.Status.Restored >= c.Status.Removed {
+		fromBackup := strings.HasPrefix(c.Name, adopted) // no deletion
+		if fromBackup || c.Spec.RequestedBy != me.Status.UserInfo.Username || c.Status.Remaining == 0 && c.Status.Restored >= c.Status.Removed {
 			continue
 		}
 		if last == nil || c.Spec.StartedAt.After(last.Spec.StartedAt.Time) {

@@ -36,6 +36,9 @@ func addIdentity(cmd *cobra.Command, identity *string) {
 	cmd.Flags().StringVar(identity, "identity", "", "`file` of age-keygen with the identity that opens an encrypted backup")
 }
 
+// adopted begins the names of cascades with objects of a backup.
+const adopted = "backup-"
+
 // mostSent bounds the bytes of one request with objects of a backup.
 const mostSent = 1 << 20
 
@@ -62,7 +65,7 @@ func (b *fromBackup) spec(cmd *cobra.Command, t *target, spec v1.RestoreSpec, ar
 	}
 	// The same request again finds what is there.
 	sum := sha256.Sum256([]byte(strings.Join(append([]string{c.namespace}, args...), " ")))
-	spec.Cascade = "backup-" + strings.ToLower(m.ID) + "-" + hex.EncodeToString(sum[:5])
+	spec.Cascade = adopted + strings.ToLower(m.ID) + "-" + hex.EncodeToString(sum[:5])
 	size, sent := 0, 0
 	send := func() error {
 		if len(spec.Objects) == 0 {
