@@ -45,6 +45,9 @@ func (t *Tx) Adopt(ctx context.Context, o object.Object, cascade, actor string) 
 	return nil
 }
 
+// Seals reports whether the bodies of a kind are sealed in the database.
+func (s *Store) Seals(kind string) bool { return s.opts.Keys.Seals(kind) }
+
 const (
 	// nextAdopted is the next number below zero, and below those of the time before $1: numbers are not used again.
 	nextAdopted = `SELECT CASE WHEN min(revision) <= $1 THEN min(revision) - 1 ELSE $1 END FROM changes`

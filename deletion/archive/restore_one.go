@@ -150,6 +150,13 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if v.Kind.Refuse != "" {
 		return request, refusal{errors.New(v.Kind.Refuse)}
 	}
+	// The client's rights were asked for where the archive has the object.
+	if v.Kind.Namespaced != (c.key.Namespace != "") {
+		return request, refusal{errors.New("its kind and the archive differ on whether it is in a namespace")}
+	}
+	if err := r.ownUID(ctx, c); err != nil {
+		return request, err
+	}
 	obj, err := v.Decode(body, "")
 	if err != nil {
 		return request, refusal{fmt.Errorf("the stored object cannot be read: %w", err)}
@@ -187,7 +194,7 @@ func (r *restoration) prepare(ctx context.Context, c *candidate, body []byte, be
 	if err != nil {
 		return request, refusal{err}
 	}
-	if result.Changes, err = v1.Changes(was, made.Body); err != nil {
+	if err := r.compare(c, was, made.Body, result); err != nil {
 		return request, refusal{err}
 	}
 	request = store.RequestFor(made)
