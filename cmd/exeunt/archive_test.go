@@ -124,7 +124,7 @@ func TestUndoIsOfADeletion(t *testing.T) {
 			fmt.Fprint(w, list)
 		default:
 			_, _ = io.Copy(&asked, req.Body)
-			fmt.Fprint(w, `{"status":{"complete":true}}`)
+			fmt.Fprint(w, `{"metadata":{"name":"r"},"status":{"phase":"Complete","complete":true}}`)
 		}
 	}))
 	defer server.Close()
