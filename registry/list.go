@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -33,6 +34,9 @@ func (r *Registry) tagList(w http.ResponseWriter, req *http.Request, to Request)
 	if err != nil {
 		return err
 	}
+	if query.Get("details") == "true" {
+		return r.tagDetails(w, req, to, repo, p)
+	}
 	names, more, err := r.names(req.Context(), p, listTags, repo.id, p.last, p.size+1)
 	if err != nil {
 		return fmt.Errorf("list tags: %w", err)
@@ -43,6 +47,51 @@ func (r *Registry) tagList(w http.ResponseWriter, req *http.Request, to Request)
 	// Names and tags have no characters that JSON escapes.
 	body := append(make([]byte, 0, 64+32*len(names)), `{"name":"`+to.Repository+`","tags":[`...)
 	return writeNames(w, body, names)
+}
+
+// tagDetail is a tag with what people choose tags by.
+type tagDetail struct {
+	Name      string     `json:"name"`
+	Digest    string     `json:"digest"`
+	MediaType string     `json:"mediaType"`
+	Size      int64      `json:"size"`      // of configuration and layers, of all its manifests
+	Manifests int        `json:"manifests"` // that it holds; 0: it is no list
+	PushedAt  time.Time  `json:"pushedAt"`
+	PulledAt  *time.Time `json:"pulledAt,omitempty"` // to the hour; nil: not since this is recorded
+}
+
+// tagDetails is tagList with a tagDetail for each tag, which other registries do not have.
+func (r *Registry) tagDetails(w http.ResponseWriter, req *http.Request, to Request, repo repository, p page) error {
+	all := struct {
+		Name    string      `json:"name"`
+		Tags    []string    `json:"tags"`
+		Details []tagDetail `json:"details"`
+	}{to.Repository, []string{}, []tagDetail{}}
+	err := sqldb.Each(req.Context(), r.db, func(row sqldb.Row) error {
+		var d tagDetail
+		var pushed, pulled int64
+		if err := row.Scan(&d.Name, &d.Digest, &d.MediaType, &d.Size, &d.Manifests, &pushed, &pulled); err != nil {
+			return err
+		}
+		if len(all.Tags) == p.size {
+			if p.size > 0 {
+				link(w, to, req.URL.Query(), all.Tags[p.size-1], p.size)
+			}
+			return sqldb.ErrEnough
+		}
+		d.PushedAt = time.UnixMilli(pushed).UTC()
+		if pulled > 0 {
+			at := time.UnixMilli(pulled).UTC()
+			d.PulledAt = &at
+		}
+		all.Tags, all.Details = append(all.Tags, d.Name), append(all.Details, d)
+		return nil
+	}, listTagDetails, repo.id, p.last, p.size+1)
+	if err != nil {
+		return fmt.Errorf("list tags: %w", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return clientGone(json.NewEncoder(w).Encode(all))
 }
 
 // catalog lists the repositories that have content and that the client may see.
@@ -147,8 +196,10 @@ func parsePage(query url.Values, most int) (page, error) {
 // link adds the URL of the next page.
 func link(w http.ResponseWriter, at Request, query url.Values, last string, size int) {
 	next := url.Values{"n": {strconv.Itoa(size)}, "last": {last}}
-	if filter := query.Get("artifactType"); filter != "" {
-		next.Set("artifactType", filter)
+	for _, name := range []string{"artifactType", "details"} {
+		if value := query.Get(name); value != "" {
+			next.Set(name, value)
+		}
 	}
 	w.Header().Set("Link", "<"+at.Path()+"?"+next.Encode()+`>; rel="next"`)
 }

@@ -46,7 +46,9 @@ func (r *Registry) manifestGet(w http.ResponseWriter, req *http.Request, to Requ
 	if to.Kind == ManifestHead {
 		return nil
 	}
-	_, err = w.Write(m.payload)
+	if _, err = w.Write(m.payload); err == nil {
+		r.pulled(w, req, m.id)
+	}
 	return clientGone(err)
 }
 

@@ -56,7 +56,7 @@ func TestPlansOfSQLite(t *testing.T) {
 		"manifestDue": manifestDue, "insertLayers": insertLayersSQLite, "insertReferences": insertReferencesSQLite,
 		"lockManifest": lockManifestSQLite, "listParents": listParents, "deleteManifest": deleteManifest,
 		"rememberManifest": rememberManifest, "rememberTags": rememberTags, "findDeletedManifest": findDeletedManifest,
-		"listTags": listTags, "listReferrers": listReferrers, "shareManifests": statement.ShareManifestsSQLite,
+		"listTags": listTags, "listTagDetails": listTagDetails, "notePull": notePullSQLite, "listReferrers": listReferrers, "shareManifests": statement.ShareManifestsSQLite,
 		"insertManifest": statement.InsertManifest, "putTag": statement.PutTag, "deleteTag": statement.DeleteTag,
 		"keepManifest": statement.KeepManifest, "insertBlob": statement.InsertBlob,
 	}

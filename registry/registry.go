@@ -103,6 +103,7 @@ type Registry struct {
 	inFlight *inflight.Limit
 	writer   *writer
 	empty    emptyUploads
+	pulls    pulls
 	types    mediaTypes
 	handlers [kinds]handler
 }

@@ -268,6 +268,23 @@ const listTags = `
 SELECT coalesce(string_agg(page.name, ','), '') FROM (
     SELECT name FROM tags WHERE repository_id = $1 AND name > $2 ORDER BY name LIMIT $3) AS page`
 
+// listTagDetails is listTags with what people choose tags by. The size of a list is the sum of its manifests.
+const listTagDetails = `
+SELECT t.name, m.digest, y.media_type,
+    m.total_size + coalesce((SELECT CAST(sum(c.total_size) AS bigint) FROM manifest_references f JOIN manifests c ON c.id = f.child_id WHERE f.parent_id = m.id), 0),
+    (SELECT count(*) FROM manifest_references f WHERE f.parent_id = m.id), t.updated_at, coalesce(t.pulled_at, 0)
+FROM tags t JOIN manifests m ON m.id = t.manifest_id JOIN media_types y ON y.id = m.media_type_id
+WHERE t.repository_id = $1 AND t.name > $2 ORDER BY t.name LIMIT $3`
+
+// notePull writes when the tags of a manifest were last pulled. On PostgreSQL it leaves out a tag that another transaction
+// has locked, so it waits for none and takes part in no deadlock; the next pull writes it.
+const (
+	notePullSQLite   = `UPDATE tags SET pulled_at = $2 WHERE manifest_id = $1`
+	notePullPostgres = `
+UPDATE tags SET pulled_at = $2 WHERE (repository_id, name) IN (
+    SELECT repository_id, name FROM tags WHERE manifest_id = $1 FOR NO KEY UPDATE SKIP LOCKED)`
+)
+
 // listReferrers returns at most $5 of the manifests that have a subject, by
 // manifests_repository_id_subject_digest_idx. $4 is the filter, or empty.
 const listReferrers = `

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -24,7 +25,7 @@ const runFor = 20 * time.Second
 //
 //	GET  /exeunt/registry/gc                              queues, delays, switches
 //	GET  /exeunt/registry/gc/dry-run                      the Plan: what would go
-//	GET  /exeunt/registry/gc/dry-run?repository=PATH&tag=T  what would go because this tag is deleted
+//	GET  /exeunt/registry/gc/dry-run?repository=PATH&tag=T  what would go because this tag is deleted, or these: tag=T&tag=U
 //	POST /exeunt/registry/gc/run                          review now what is due
 //	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
 //	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
@@ -42,7 +43,7 @@ type Control struct {
 // verb is one operation.
 type verb struct {
 	method string
-	answer func(ctx context.Context, query map[string]string) (any, error)
+	answer func(ctx context.Context, query url.Values) (any, error)
 }
 
 // NewControl makes a Control. It does no I/O.
@@ -72,11 +73,7 @@ func (k *Control) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		refuse(w, http.StatusMethodNotAllowed, "use "+v.method)
 		return
 	}
-	query := map[string]string{}
-	for name, values := range req.URL.Query() {
-		query[name] = values[0]
-	}
-	answer, err := v.answer(req.Context(), query)
+	answer, err := v.answer(req.Context(), req.URL.Query())
 	var refused *registry.Error
 	var bad badRequest
 	switch {
@@ -105,7 +102,7 @@ func refuse(w http.ResponseWriter, code int, message string) {
 // badRequest is the error for an invalid request.
 type badRequest struct{ error }
 
-func (k *Control) stats(ctx context.Context, _ map[string]string) (any, error) {
+func (k *Control) stats(ctx context.Context, _ url.Values) (any, error) {
 	return k.collector.Stats(ctx)
 }
 
@@ -122,11 +119,15 @@ func (c *Collector) delays(ctx context.Context) (map[string]string, error) {
 	return text, nil
 }
 
-func (k *Control) dryRun(ctx context.Context, query map[string]string) (any, error) {
-	if repository, tag := query["repository"], query["tag"]; repository != "" || tag != "" {
-		return k.collector.DryRunTag(ctx, repository, tag)
+func (k *Control) dryRun(ctx context.Context, query url.Values) (any, error) {
+	repository, tags := query.Get("repository"), query["tag"]
+	switch {
+	case repository == "" && len(tags) == 0:
+		return k.collector.DryRun(ctx)
+	case len(tags) == 0 || len(tags) > mostPlanned:
+		return nil, badRequest{fmt.Errorf("%d tags: a plan of tags takes one to %d", len(tags), mostPlanned)}
 	}
-	return k.collector.DryRun(ctx)
+	return k.collector.DryRunTags(ctx, repository, tags...)
 }
 
 // RunAnswer is what a run removed.
@@ -141,7 +142,7 @@ type RunAnswer struct {
 
 // run reviews until nothing is due. The collector's own loops run at the same
 // time and share the work.
-func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
+func (k *Control) run(ctx context.Context, _ url.Values) (any, error) {
 	var a RunAnswer
 	var err error
 	if a.Paused, err = k.collector.paused(ctx); err != nil || a.Paused {
@@ -163,24 +164,24 @@ func (k *Control) run(ctx context.Context, _ map[string]string) (any, error) {
 	return a, nil
 }
 
-func (k *Control) reviewAfter(ctx context.Context, query map[string]string) (any, error) {
-	after, err := time.ParseDuration(query["after"])
+func (k *Control) reviewAfter(ctx context.Context, query url.Values) (any, error) {
+	after, err := time.ParseDuration(query.Get("after"))
 	if err != nil {
-		return nil, badRequest{fmt.Errorf("after %q is not a duration: use, for example, 90m or 36h", query["after"])}
+		return nil, badRequest{fmt.Errorf("after %q is not a duration: use, for example, 90m or 36h", query.Get("after"))}
 	}
-	if err := validReviewAfter(query["event"], after); err != nil {
+	if err := validReviewAfter(query.Get("event"), after); err != nil {
 		return nil, badRequest{err}
 	}
-	if err := k.collector.SetReviewAfter(ctx, query["event"], after); err != nil {
+	if err := k.collector.SetReviewAfter(ctx, query.Get("event"), after); err != nil {
 		return nil, err
 	}
 	return k.collector.delays(ctx)
 }
 
-func (k *Control) deleted(ctx context.Context, query map[string]string) (any, error) {
-	return k.registry.Deleted(ctx, query["repository"])
+func (k *Control) deleted(ctx context.Context, query url.Values) (any, error) {
+	return k.registry.Deleted(ctx, query.Get("repository"))
 }
 
-func (k *Control) undelete(ctx context.Context, query map[string]string) (any, error) {
-	return k.registry.Undelete(ctx, query["repository"], query["tag"], query["digest"], query["moveTag"] == "true")
+func (k *Control) undelete(ctx context.Context, query url.Values) (any, error) {
+	return k.registry.Undelete(ctx, query.Get("repository"), query.Get("tag"), query.Get("digest"), query.Get("moveTag") == "true")
 }

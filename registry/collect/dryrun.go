@@ -3,9 +3,11 @@ package collect
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/internal/statement"
@@ -20,6 +22,8 @@ type Plan struct {
 	Blobs     []PlannedBlob     `json:"blobs"`
 	Uploads   int               `json:"uploads"` // abandoned ones
 	Bytes     int64             `json:"bytes"`   // of blobs, of abandoned uploads, and in the unlink queue
+	// After is the delay from the deletion of tags to the review of what they kept.
+	After int64 `json:"afterSeconds,omitempty"`
 }
 
 // PlannedManifest is a manifest that would be removed.
@@ -346,39 +350,54 @@ func (p *planner) sort() {
 }
 
 const planTag = `
-SELECT r.id, t.manifest_id FROM repositories r JOIN tags t ON t.repository_id = r.id WHERE r.path = $1 AND t.name = $2`
+SELECT r.id, t.manifest_id, coalesce(r.gc_delay, (SELECT value FROM gc_review_after_defaults WHERE event = 'tag_delete'))
+FROM repositories r JOIN tags t ON t.repository_id = r.id WHERE r.path = $1 AND t.name = $2`
 
-// DryRunTag returns what would go because a tag is deleted: the difference between the
-// plan without the tag and the plan with it. So content that the tag shares with garbage
-// counts, and content that goes anyway does not.
-func (c *Collector) DryRunTag(ctx context.Context, repository, tag string) (Plan, error) {
+// mostPlanned bounds the tags of one plan.
+const mostPlanned = 200
+
+// DryRunTags returns what would go because tags are deleted: the difference between the
+// plan without the tags and the plan with them. So content that they share with garbage
+// counts, and content that goes anyway does not. Reviews begin after the delay of their deletion.
+func (c *Collector) DryRunTags(ctx context.Context, repository string, tags ...string) (Plan, error) {
+	plan, err := c.planWithout(ctx, repository, tags)
+	var refused *registry.Error
+	if err != nil && !errors.As(err, &refused) {
+		err = fmt.Errorf("dry run of tags: %w", err)
+	}
+	return plan, err
+}
+
+func (c *Collector) planWithout(ctx context.Context, repository string, tags []string) (Plan, error) {
 	tx, err := c.db.Snapshot(ctx)
 	if err != nil {
-		return Plan{}, fmt.Errorf("dry run of a tag: %w", err)
+		return Plan{}, err
 	}
 	defer tx.Close()
-	var id, manifest int64
-	found, err := sqldb.First(ctx, tx, []any{&id, &manifest}, planTag, repository, tag)
-	if err == nil && !found {
-		return Plan{}, &registry.Error{Code: registry.ManifestUnknown, Message: fmt.Sprintf("repository %s has no tag %s", repository, tag)}
-	}
-	if err != nil {
-		return Plan{}, fmt.Errorf("dry run of a tag: %w", err)
+	p := newPlanner(ctx, c, tx)
+	var manifests []int64
+	var delay int64
+	for _, tag := range tags {
+		var id, manifest int64
+		found, err := sqldb.First(ctx, tx, []any{&id, &manifest, &delay}, planTag, repository, tag)
+		if err == nil && !found {
+			return Plan{}, &registry.Error{Code: registry.ManifestUnknown, Message: fmt.Sprintf("repository %s has no tag %s", repository, tag)}
+		}
+		if err != nil {
+			return Plan{}, err
+		}
+		p.goneTags[taggedName{id, tag}] = true
+		manifests = append(manifests, manifest)
 	}
 	before, err := newPlanner(ctx, c, tx).run()
 	if err != nil {
-		return Plan{}, fmt.Errorf("dry run of a tag: %w", err)
+		return Plan{}, err
 	}
-	p := newPlanner(ctx, c, tx)
-	p.goneTags[taggedName{id, tag}] = true
-	after, err := p.run(manifest)
-	if err != nil {
-		return Plan{}, fmt.Errorf("dry run of a tag: %w", err)
-	}
+	after, err := p.run(manifests...)
 	return Plan{
 		Manifests: without(after.Manifests, before.Manifests), Tags: without(after.Tags, before.Tags),
-		Blobs: without(after.Blobs, before.Blobs), Bytes: after.Bytes - before.Bytes,
-	}, nil
+		Blobs: without(after.Blobs, before.Blobs), Bytes: after.Bytes - before.Bytes, After: int64(time.Duration(delay) * time.Millisecond / time.Second),
+	}, err
 }
 
 // without returns the items of a that b does not have.

@@ -41,9 +41,9 @@ func TestGCDryRunRemoved(t *testing.T) {
 	})
 }
 
-// TestGCDryRunTag: the plan of a tag has what the deletion of the tag adds to the garbage:
-// not what another tag, list or repository uses, and also what only garbage uses too.
-func TestGCDryRunTag(t *testing.T) {
+// TestGCDryRunTags: the plan of tags has what their deletion adds to the garbage: not what
+// another tag, list or repository uses, and also what only they and garbage use.
+func TestGCDryRunTags(t *testing.T) {
 	each(t, func(w *world) {
 		w.Push(image{Repo: "shop/web", Name: "old", Layers: []string{"base", "old"}, Tags: []string{"v1"}})
 		w.Push(image{Repo: "shop/web", Name: "garbage", Layers: []string{"with-garbage", "waits"}})
@@ -56,10 +56,12 @@ func TestGCDryRunTag(t *testing.T) {
 			{"shop/web", "v1", "old", "old", ""},
 			{"shop/web", "v2", "m sbom sig", "c list-of-parts own signature with-garbage", ".sig"},
 			{"shop/api", "v2", "", "", ""}, // "latest" keeps it
+			{"shop/api", "v2 latest v2", "twice", "twice", ""},
+			{"shop/web", "v1 v2", "m old sbom sig", "base c list-of-parts old own signature with-garbage", ".sig"},
 		} {
-			plan, err := w.c.DryRunTag(w.Context(), c.repository, c.tag)
-			if err != nil {
-				w.Fatal(err)
+			plan, err := w.c.DryRunTags(w.Context(), c.repository, strings.Fields(c.tag)...)
+			if err != nil || plan.After != 24*60*60 {
+				w.Fatalf("after %d s, %v", plan.After, err)
 			}
 			var manifests, blobs, tags []string
 			for _, m := range plan.Manifests {
@@ -78,7 +80,7 @@ func TestGCDryRunTag(t *testing.T) {
 				w.Errorf("%s: %d bytes, want %d; tags %q", c.tag, plan.Bytes, size, tags)
 			}
 		}
-		if _, err := w.c.DryRunTag(w.Context(), "shop/web", "none"); err == nil || !strings.Contains(err.Error(), "shop/web has no tag none") {
+		if _, err := w.c.DryRunTags(w.Context(), "shop/web", "v1", "none"); err == nil || !strings.Contains(err.Error(), "shop/web has no tag none") {
 			w.Errorf("a tag that does not exist: %v", err)
 		}
 	})

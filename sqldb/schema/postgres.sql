@@ -2090,6 +2090,7 @@ CREATE TABLE tags (
     manifest_id bigint NOT NULL,
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
+    pulled_at bigint,
     CONSTRAINT tags_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
     CONSTRAINT tags_pkey PRIMARY KEY (repository_id, name),
     CONSTRAINT tags_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
@@ -2108,6 +2109,8 @@ CREATE TRIGGER tags_switched_remember_trigger AFTER UPDATE OF manifest_id ON pub
 COMMENT ON COLUMN tags.created_at IS 'Unix milliseconds';
 
 COMMENT ON COLUMN tags.updated_at IS 'Unix milliseconds; when it was last pushed';
+
+COMMENT ON COLUMN tags.pulled_at IS 'Unix milliseconds, to the hour; when its manifest was last pulled; null: not since it is recorded';
 
 CREATE TABLE top_level_namespaces (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

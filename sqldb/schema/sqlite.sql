@@ -1401,7 +1401,7 @@ CREATE TABLE tags (
     name                   TEXT NOT NULL,
     manifest_id            INTEGER NOT NULL CONSTRAINT tags_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
-    updated_at             INTEGER NOT NULL, -- Unix milliseconds; when it was last pushed
+    updated_at             INTEGER NOT NULL, pulled_at INTEGER /* Unix milliseconds, to the hour; when its manifest was last pulled; null: not since it is recorded */, -- Unix milliseconds; when it was last pushed
     PRIMARY KEY (repository_id, name)
 ) STRICT, WITHOUT ROWID;
 
