@@ -130,13 +130,14 @@ func takeAuthority(c Config) error {
 // reaches the API without a second origin.
 func (s *server) withConsole() http.Handler {
 	var images http.Handler
+	address := ""
 	if s.images != nil {
-		images = s.images.images
+		images, address = s.images.images, s.images.listener.Addr().String()
 	}
 	// With the first request: it compresses its files, and no client waits for that at the start.
 	page := sync.OnceValue(func() http.Handler {
 		return console.New(console.Config{
-			API: s.api, Registry: images, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.access.Throttle(), Logger: s.config.Logger,
+			API: s.api, Registry: images, RegistryAddress: address, Limited: s.api.Limited, Sessions: s.sessions, OIDC: s.browsers, Throttle: s.access.Throttle(), Logger: s.config.Logger,
 		})
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

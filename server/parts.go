@@ -334,10 +334,12 @@ func (s *server) addSettings(context.Context) error {
 		version: s.config.Version, data: s.config.Data, db: s.db, backups: s.backups, identity: s.identity, paused: s.collector.Paused, log: s.config.Logger,
 	}
 	s.addZPages()
+	last := &hour{}
 	s.add(part{
 		name: "settings", meters: []prometheus.Collector{state, task.Restarts},
-		handlers: map[string]http.Handler{"GET " + api.SettingsPath: s.reloads, "GET " + StatusPath: http.HandlerFunc(s.serveStatus)},
+		handlers: map[string]http.Handler{"GET " + api.SettingsPath: s.reloads, "GET " + StatusPath: http.HandlerFunc(s.serveStatus), "GET " + HourPath: last},
 		tasks: []task.Task{
+			task.Loop("last-hour", func(ctx context.Context) { last.run(ctx, s.store.Removed, s.status) }),
 			{Name: "reload", Run: s.reloads.run},
 			{Name: "service-manager", Run: s.serviceManager().run},
 			task.Loop("start", s.noteStart),

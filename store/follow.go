@@ -214,6 +214,9 @@ func (s *Store) Since(revision int64) []*Event { return s.feed.Since(revision) }
 // Revision is the newest revision that watchers can have seen.
 func (s *Store) Revision() int64 { return s.feed.Revision() }
 
+// Removed is Feed.Removed.
+func (s *Store) Removed() int64 { return s.feed.Removed() }
+
 // Limits of one read of the log, in events and bytes. They bound the memory of a
 // watcher that is far behind, also while its client does not read.
 const (

@@ -55,8 +55,9 @@ const readTimeout = 30 * time.Second
 type Feed struct {
 	opts Options
 
-	seen  atomic.Int64 // last, to be read without the lock
-	lanes [2]*lane     // of prompt and of slow watchers
+	seen    atomic.Int64 // last, to be read without the lock
+	removed atomic.Int64
+	lanes   [2]*lane // of prompt and of slow watchers
 
 	mu          sync.RWMutex // guards all below
 	first, last int64
@@ -83,6 +84,10 @@ func New(o Options) *Feed {
 
 // Revision is the newest revision that watchers can have seen.
 func (f *Feed) Revision() int64 { return f.seen.Load() }
+
+// Removed counts the objects that were removed while the feed was there, by any replica. Events, which
+// go by the thousand at their time, do not count.
+func (f *Feed) Removed() int64 { return f.removed.Load() }
 
 // topic finds or makes a kind's topic. Topics are never removed: kinds are few.
 func (f *Feed) topic(kind string) *topic {
@@ -119,6 +124,9 @@ func (f *Feed) Add(events []*Event) bool {
 		t := f.topicLocked(e.Object.Kind)
 		f.push(e, t)
 		touched[t] = true
+		if e.Type == Removed && e.Object.Kind != object.Events {
+			f.removed.Add(1)
+		}
 	}
 	f.evict()
 	f.moveTo(events[len(events)-1].Object.Revision)
