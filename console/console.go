@@ -44,6 +44,8 @@ const (
 type Config struct {
 	API      http.Handler // serves the Kubernetes API to the user in the context
 	Registry http.Handler // serves the registry likewise; nil means that there is none
+	// RegistryAddress is where clients pull from, HOST:PORT; an unspecified host is that of the page.
+	RegistryAddress string
 	// Limited serves requests of clients that are not known within the limit of requests
 	// in flight. Nil means that there is none.
 	Limited  func(http.Handler) http.Handler

@@ -19,15 +19,15 @@ import (
 	"github.com/exeunt/exeunt/access"
 )
 
-// shown is the user as the page gets it.
-func shown(u user.Info) map[string]any {
-	return map[string]any{"name": u.GetName(), "groups": u.GetGroups()}
+// shown is the session as the page gets it.
+func (k *Console) shown(u user.Info) map[string]any {
+	return map[string]any{"name": u.GetName(), "groups": u.GetGroups(), "registry": k.RegistryAddress}
 }
 
 // show answers with the session's user.
 func (k *Console) show(w http.ResponseWriter, req *http.Request) {
 	if u, ok := k.client(w, req); ok {
-		answer(w, http.StatusOK, shown(u))
+		answer(w, http.StatusOK, k.shown(u))
 	}
 }
 
@@ -61,7 +61,7 @@ func (k *Console) signIn(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if k.replace(w, req, secret, u) {
-		answer(w, http.StatusOK, shown(u))
+		answer(w, http.StatusOK, k.shown(u))
 	}
 }
 

@@ -14,8 +14,8 @@ export class Failure extends Error {
   }
 }
 
-/** What to do when the session has ended, and when the server begins or ceases to answer. The shell sets both. */
-export const session = { ended: () => {}, answers: (/** @type {boolean} */ _) => {} };
+/** The user's name; the registry's address; what to do when the session has ended, and when the server begins or ceases to answer. The shell sets both. */
+export const session = { user: "", registry: "", ended: () => {}, answers: (/** @type {boolean} */ _) => {} };
 
 /**
  * @typedef {{body?: any, type?: string, accept?: string, signal?: AbortSignal, read?: boolean}} Options read: it changes nothing, whatever its method is
@@ -232,6 +232,17 @@ export const deletionLink = (c) => `#/deletion/${encodeURIComponent(c.metadata.n
 /** Where the cascades are, of one namespace or of all. @param {string} [namespace] */
 export function cascadesPath(namespace) {
   return "/apis/lifecycle.exeunt.dev/v1" + (namespace ? "/namespaces/" + encodeURIComponent(namespace) : "") + "/cascades";
+}
+
+/** The newest cascade that began with an object. @param {string} namespace @param {string} uid @param {AbortSignal} [signal] */
+export async function cascadeOf(namespace, uid, signal) {
+  const newest = await get(cascadesPath(namespace) + "?limit=100", { signal });
+  return newest.items.find((/** @type {any} */ c) => c.spec.root.uid === uid) || cascade(namespace, uid, signal);
+}
+
+/** A cascade by its id; null: there is none. @param {string} namespace @param {string} id @param {AbortSignal} [signal] */
+export async function cascade(namespace, id, signal) {
+  return (await get(cascadesPath(namespace) + query({ fieldSelector: "metadata.name=" + id }), { signal })).items[0] || null;
 }
 
 /** apiVersion as objects write it. @param {Pick<Kind, "group"|"version">} k */

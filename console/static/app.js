@@ -41,6 +41,7 @@ function App() {
   const [user, setUser] = useState(/** @type {any} */ (undefined)); // undefined: not known yet; null: signed out
   const [hash, setHash] = useState(arrive);
   const [notice, setNotice] = useState("");
+  const known = (/** @type {any} */ u) => { forgetRights(); Object.assign(session, { user: u.name, registry: u.registry }); setNotice(""); setUser(u); };
   useEffect(() => {
     // A link with a code may be opened in a tab that shows the page already. The code must not stay in the address.
     const enter = () => {
@@ -51,7 +52,6 @@ function App() {
       clean();
       return sessionRequest("POST", { code: text }).then(known, (err) => { setUser(null); setNotice(err.message); });
     };
-    const known = (/** @type {any} */ u) => { forgetRights(); setNotice(""); setUser(u); };
     const moved = () => {
       if (enter()) return;
       setHash(arrive());
@@ -64,7 +64,7 @@ function App() {
     return () => removeEventListener("hashchange", moved);
   }, []);
   if (user === undefined) return html`<p class="faint loading">Loading…</p>`;
-  if (user === null) return html`<${SignIn} notice=${notice} onUser=${(/** @type {any} */ u) => { forgetRights(); setNotice(""); setUser(u); }} />`;
+  if (user === null) return html`<${SignIn} notice=${notice} onUser=${known} />`;
   const signOut = () => sessionRequest("DELETE").then(() => { setNotice("You are signed out."); setUser(null); });
   return html`<${Shell} user=${user} hash=${hash} signOut=${signOut} />`;
 }
@@ -141,7 +141,7 @@ function Route({ hash, namespace, user }) {
     case "why": return html`<${Why} key=${a} uid=${a} />`;
     case "deletion": return html`<${DeletionPage} key=${hash.join("/")} namespace=${a === "-" ? "" : a} chosen=${namespace} id=${b} plan=${c === "plan"} />`;
     case "archive": return a ? html`<${DeletionPage} key=${a} namespace="" chosen=${namespace} id=${a} plan=${false} />` : html`<${Archive} namespace=${namespace} />`;
-    case "registry": return a ? html`<${RepositoryPage} key=${hash.join("/")} path=${hash.slice(1).join("/")} />` : html`<${Registry} />`;
+    case "registry": return a ? html`<${RepositoryPage} key=${hash.join("/")} path=${hash.slice(1).join("/")} />` : html`<${Registry} namespace=${namespace} />`;
     case "machines": return html`<${Machines} />`;
     case "access": return html`<${Access} namespace=${namespace} user=${user} />`;
     default: return html`<main id="main" tabindex="-1"><h1>There is no such page</h1><p><a href="#/now">Go to Now</a></p></main>`;

@@ -46,6 +46,10 @@ func TestStories(t *testing.T) {
 			})
 		}
 	}
+	p.open("#/now")
+	p.until("the last minutes", `[...document.querySelectorAll("#hour svg")].some(e => /removed in a minute: .* at most/.test(e.ariaLabel))`)
+	p.accessible("the last hour")
+	p.shootAll("hour")
 }
 
 // callBack: a deletion is over. One of its objects comes back alone, after the page has shown what that changes; then the rest.
@@ -94,11 +98,18 @@ func callBack(p *tab, namespace string) {
 	}
 }
 
-// guarded: a delete is held by the namespace's guard. Beside the reason are the remedies: it is called off; and then confirmed.
+// guarded: the guard of a namespace is set on its page, and holds a delete. Beside the reason are the remedies: it is called off; and
+// then confirmed. With the guard's other setting, the user who asked is not offered to confirm.
 func guarded(p *tab, namespace string) {
 	s := p.server
 	in := func(args ...string) string { p.t.Helper(); return must(p.t, s, append(args, "-n", namespace)...) }
-	must(p.t, s, "annotate", "namespace", namespace, "lifecycle.exeunt.dev/max-cascade=1")
+	p.open("#/object/core/namespaces/-/" + namespace)
+	p.see("Deletes are not held")
+	p.fill("#guard-limit", "1")
+	p.click("#guard-set")
+	p.until("the limit", `document.querySelector("#guard")?.innerText.includes("more than 1 object waits until it is confirmed.")`)
+	p.accessible("the guard of a namespace")
+	p.shoot("set")
 	in("create", "configmap", "owner")
 	uid := in("get", "configmap", "owner", "-o", "jsonpath={.metadata.uid}")
 	in("create", "configmap", "one")
@@ -116,10 +127,31 @@ func guarded(p *tab, namespace string) {
 		p.t.Errorf("the object is still being deleted, since %s", at)
 	}
 	p.click("#delete-now")
-	p.press("Confirm this cascade")
+	p.press("Confirm: 2 objects may go")
 	p.see("Deleted ConfigMap owner")
 	p.see("confirmed by exeunt-admin")
 	p.see("2 objects gone, 0 left")
+
+	p.open("#/object/core/namespaces/-/" + namespace)
+	p.click("#guard-other")
+	p.click("#guard-set")
+	p.see("waits until it is confirmed, by another user than the one who asked for it.")
+	p.open("#/deletion/" + namespace + "/" + must(p.t, s, "get", "namespace", namespace, "-o", "jsonpath={.metadata.uid}") + "/plan")
+	p.see("A plan: nothing of it has been deleted")
+	p.click("#delete-now")
+	p.see("You asked for this delete, so another user must confirm it.")
+	p.until("no button that would be refused", `![...document.querySelectorAll("main button")].some(e => e.innerText.startsWith("Confirm"))`)
+	p.shoot("another")
+	p.press("Call it off")
+	p.see("A plan: nothing of it has been deleted")
+	p.open("#/object/core/namespaces/-/" + namespace)
+	p.fill("#guard-limit", "0")
+	p.click("#guard-other")
+	p.click("#guard-set")
+	p.see("Deletes are not held")
+	if got := must(p.t, s, "get", "namespace", namespace, "-o", `jsonpath={.metadata.annotations.lifecycle\.exeunt\.dev/max-cascade},{.metadata.annotations.lifecycle\.exeunt\.dev/confirm-by}`); got != "0," {
+		p.t.Errorf("the namespace's guard is %q", got)
+	}
 }
 
 // edited: the YAML of an object is changed. The page shows what the server would make of it, and which manager it takes

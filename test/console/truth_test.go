@@ -134,6 +134,24 @@ func TestDeletionPage(t *testing.T) {
 	p.until("no invisible stop", `![...document.querySelectorAll(".hidden a, .hidden button, .hidden input")].length`)
 	p.shootAll("object")
 
+	// A box opens, by the mouse and by keyboard; a map shows what the window does not, and Fit shows all.
+	p.eval(`[...document.querySelectorAll(".node.many")].find(e => e.textContent.includes("400 objects")).dispatchEvent(new MouseEvent("click", {bubbles: true})); 0`, nil)
+	p.until("the first objects of the box, and how many more", `document.querySelectorAll(".node").length === 43 && document.querySelector(".canvas").innerHTML.includes("360 more")`)
+	p.until("a map", `document.querySelector(".minimap .window")`)
+	p.shootAll("open")
+	p.reload()
+	p.until("the box is still open", `document.querySelectorAll(".node").length === 43`)
+	p.press("Fit")
+	p.until("all of it in view", `(c => c.scrollHeight <= c.clientHeight + 1 && c.scrollWidth <= c.clientWidth + 1 && !document.querySelector(".minimap"))(document.querySelector(".canvas"))`)
+	p.shoot("fit")
+	p.press("Close all boxes")
+	p.press("As a table")
+	p.press("Open: ConfigMap, 20 objects")
+	p.see("ConfigMap tree-19")
+	p.accessible("the graph as a table")
+	p.press("Close all boxes")
+	p.press("As a picture")
+
 	// The plan: the button is before what goes, and the address survives the delete.
 	p.press("Delete…")
 	p.see(fmt.Sprintf("%d objects will go", wholeTree))

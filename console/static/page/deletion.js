@@ -3,7 +3,7 @@
 // far it is and what holds it; what left, and bringing it back.
 
 import { html, useState, useEffect, useRef, useAnswer, useRight, useActions, leadsTo, choice, Page, Panel, Problem, Loading, Ref, Age, State, Act, Command, actionState, bytes, count, duration, objectLink } from "../view.js";
-import { Failure, get, send, ask, may, kindOf, pathOf, query, cascadesPath, deletionLink } from "../api.js";
+import { Failure, get, send, ask, may, kindOf, pathOf, query, cascade, cascadeOf, deletionLink } from "../api.js";
 import { replace as go } from "../address.js";
 import { useKind, useObject, Ownership } from "./object.js";
 import { Remedy } from "./why.js";
@@ -14,17 +14,6 @@ export const policies = ["Background", "Foreground", "Orphan"];
 export const large = 10;
 /** The server counts up to here what is not being deleted yet. */
 const mostFollowing = 100000;
-
-/** The newest cascade that began with an object. @param {string} namespace @param {string} uid @param {AbortSignal} [signal] */
-async function cascadeOf(namespace, uid, signal) {
-  const newest = await get(cascadesPath(namespace) + "?limit=100", { signal });
-  return newest.items.find((/** @type {any} */ c) => c.spec.root.uid === uid) || cascade(namespace, uid, signal);
-}
-
-/** @param {string} namespace @param {string} id @param {AbortSignal} [signal] */
-async function cascade(namespace, id, signal) {
-  return (await get(cascadesPath(namespace) + query({ fieldSelector: "metadata.name=" + id }), { signal })).items[0] || null;
-}
 
 /** The address of a delete by name: it leads to the plan, or to the deletion if the object is gone.
  * @param {{group: string, resource: string, namespace: string, name: string}} props */

@@ -26,6 +26,7 @@ export function Now({ namespace }) {
     <//>`}
     ${cascades.data && html`<${Panel} title=${more ? `The last ${items.length} deletions` : "The last day"} wide><${LastDay} cascades=${items} more=${!!more} /><//>`}
     <${Queues} />
+    <${Hour} />
     <${Draining} />
     ${cascades.data && items.length === 0 && html`<${Welcome} />`}
   <//>`;
@@ -74,6 +75,16 @@ function LastDay({ cascades, more }) {
     ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
       <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
         <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
+}
+
+/** The last hour, a sample a minute, for those who may read the server's status. */
+function Hour() {
+  const { samples = [] } = useAnswer((signal) => get("/exeunt/status/hour", { signal }), 20000, []).data || {};
+  if (!samples.length) return null;
+  const of = (/** @type {(s: any) => number} */ f) => samples.map(f), disk = samples[samples.length - 1].diskBytes;
+  return html`<${Panel} title=${samples.length < 60 ? `The last ${samples.length === 1 ? "minute" : samples.length + " minutes"}, since this server started` : "The last hour"} wide><div class="charts" id="hour">
+    <${Line} label="Objects removed in a minute" values=${of((s) => s.removed)} /><${Line} label="Reviews queued" values=${of((s) => s.queued)} />
+    <${Line} label="Database" values=${of((s) => s.databaseBytes)} format=${bytes} />${disk > 0 && html`<${Line} label=${`Free disk, of ${bytes(disk)}`} values=${of((s) => s.diskFreeBytes)} format=${bytes} />`}</div><//>`;
 }
 
 /** The four queues: what is due, what fails. Each keeps its last two minutes. */

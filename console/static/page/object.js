@@ -5,6 +5,7 @@ import { html, useState, useEffect, useAnswer, useRight, useActions, leadsTo, ch
 import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { Yaml } from "./edit.js";
+import { Guard } from "./guard.js";
 
 /** The object, kept up to date by a watch of its name.
  * @param {any} kind @param {string} namespace @param {string} name */
@@ -78,6 +79,7 @@ export function ObjectPage({ group, resource, namespace, name }) {
         : right ? html`<a class="button danger" href=${href}>Delete…</a>` : html`<a class="button" href=${href}>What would a delete remove?</a>`}`}`}>
     <${Problem} error=${failed} />
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
+    ${kind.kind === "Namespace" && !kind.group && !gone && html`<${Guard} object=${object} />`}
     <${Events} object=${object} kind=${kind} />
     <${Yaml} object=${object} kind=${kind} right=${mayPatch && !gone} />
   <//>`;
@@ -149,36 +151,31 @@ export async function neighbourhood(object, reference, signal) {
     if (item.owner && !owners.some((/** @type {any} */ o) => o.uid === item.owner)) edges.push({ from: item.owner, to: item.uid, blocking: false });
   }
   for (const n of nodes) outside.delete(n.id);
-  return { ...summed(nodes, edges, object.metadata.uid, preview, deleting) || { nodes: [...nodes, ...outside.values()], edges }, preview };
+  return { nodes: [...nodes, ...outside.values()], edges, totals: totalsOf(nodes, object.metadata.uid, preview, deleting), preview };
 }
 
-/** Of more objects than a preview names, or than the client may see: a box for each kind, with the server's count.
- * @param {any[]} nodes @param {any[]} edges @param {string} uid @param {any} preview @param {boolean} deleting */
-function summed(nodes, edges, uid, preview, deleting) {
-  if (preview.total <= (preview.items || []).length) return null;
-  const above = edges.filter((e) => e.to === uid);
-  const kept = nodes.filter((n) => n.id === uid || above.some((e) => e.from === n.id));
-  const own = (preview.items || []).find((/** @type {any} */ i) => i.uid === uid);
-  for (const c of preview.counts || []) {
-    const many = c.count - (own && own.kind === c.kind && own.apiVersion === c.apiVersion && own.action === c.action ? 1 : 0);
-    const id = "all:" + c.apiVersion + c.kind + c.action;
-    if (!many) continue;
-    kept.push({ id, label: count(many, "object"), kind: c.kind, many, note: c.action, state: c.action === "Block" ? "held" : c.action === "Keep" || c.action === "Orphan" ? "stays" : deleting ? "leaving" : "live" });
-    above.push({ from: uid, to: id });
-  }
-  return { nodes: kept, edges: above };
+/** Where a preview counts more objects than it names, or than the client may see: the server's count for each kind and action.
+ * @param {any[]} nodes @param {string} uid @param {any} preview @param {boolean} deleting */
+function totalsOf(nodes, uid, preview, deleting) {
+  if (preview.total <= (preview.items || []).length) return undefined;
+  const key = (/** @type {any} */ i) => [i.apiVersion, i.kind, i.action].join(" ");
+  const items = new Map((preview.items || []).map((/** @type {any} */ i) => [i.uid, i]));
+  for (const n of nodes) { const i = items.get(n.id); if (i && n.id !== uid) n.group = key(i); }
+  const own = items.get(uid);
+  return new Map((preview.counts || []).map((/** @type {any} */ c) => [key(c), { kind: c.kind, note: c.action, count: c.count - (own && key(own) === key(c) ? 1 : 0),
+    state: c.action === "Block" ? "held" : c.action === "Keep" || c.action === "Orphan" ? "stays" : deleting ? "leaving" : "live" }]).filter(([, t]) => t.count > 0));
 }
 
 /** @param {{object: any, reference: any, gone?: boolean}} props */
 export function Ownership({ object, reference, gone }) {
-  const graph = useAnswer((signal) => neighbourhood(object, reference, signal), gone ? 0 : 2000, [object.metadata.uid, object.metadata.resourceVersion, gone]);
+  const graph = useAnswer((signal) => neighbourhood(object, reference, signal), (d) => (gone ? 0 : d && d.preview.total > 1000 ? 15000 : 2000), [object.metadata.uid, object.metadata.resourceVersion, gone]);
   if (gone) return html`<${Panel} title="Ownership"><p class="empty"><${State} state="gone" /> It was removed.</p><//>`;
   const total = graph.data && graph.data.preview.total;
   return html`<${Panel} title="Ownership" wide>
     <${Problem} error=${graph.error} />
     ${!graph.data && !graph.error && html`<${Loading} />`}
-    ${graph.data && html`<${Graph} nodes=${graph.data.nodes} edges=${graph.data.edges} label=${`Owners and dependents of ${reference.kind} ${reference.name}`} />
-      <p class="faint">${count(total, "object")}${graph.data.preview.hidden ? `, of which you may not see ${graph.data.preview.hidden.toLocaleString("en")}` : ""}. Owners are on the left; a thick line blocks its owner's deletion.</p>`}
+    ${graph.data && html`<${Graph} nodes=${graph.data.nodes} edges=${graph.data.edges} totals=${graph.data.totals} label=${`Owners and dependents of ${reference.kind} ${reference.name}`} />
+      <p class="faint">${graph.data.preview.truncated ? "At least " : ""}${count(total, "object")}${graph.data.preview.hidden ? `, of which you may not see ${graph.data.preview.hidden.toLocaleString("en")}` : ""}. Owners are on the left; a thick line blocks its owner's deletion.</p>`}
   <//>`;
 }
 

@@ -1,8 +1,8 @@
 // @ts-check
 // Why: the tree of reasons that keep an object, with their remedies.
 
-import { html, useState, useRef, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, State, Act, Dialog, Command } from "../view.js";
-import { ask, send, post, may, mayVisit, kindOf, pathOf } from "../api.js";
+import { html, useState, useRef, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, State, Act, Dialog, Command, count } from "../view.js";
+import { ask, send, post, may, mayVisit, kindOf, pathOf, cascadeOf, session } from "../api.js";
 import { restore } from "./restore.js";
 
 /** @param {{uid: string}} props */
@@ -43,10 +43,19 @@ export function Remedy({ reason, about, again }) {
     const kind = (finalizer || reason.type === "Guard") && await kindOf(about.apiVersion, about.kind);
     return !!kind && may(verb, kind.group, kind.resource, about.namespace, about.name);
   }, [reason.type, about.uid, about.name]);
+  const mayRestore = useRight(async () => {
+    const kind = reason.type === "Guard" && await kindOf(about.apiVersion, about.kind);
+    return !!kind && await may("create", "lifecycle.exeunt.dev", "restores") && may("create", kind.group, kind.resource, about.namespace, about.name);
+  }, [reason.type, about.uid, about.name]);
+  // Where another user must confirm, the one who asked cannot.
+  const asked = useRight(async () => reason.type === "Guard" && reason.message.includes("another user than") &&
+    cascadeOf(about.namespace || (about.kind === "Namespace" ? about.name : ""), about.uid).then((c) => !!c && c.spec.requestedBy === session.user, () => false), [reason.message, about.uid]);
+  const n = reason.type === "Guard" && (/confirm-cascade=(\d+)/.exec(reason.resolve) || [])[1];
   const done = (/** @type {Promise<any>} */ p) => p.then(again);
   return html`${right && finalizer && html`<button type="button" class="small danger" onClick=${() => setOpen(true)}>Remove this finalizer…</button>`}
-    ${right && reason.type === "Guard" && html`<${Act} kind="small danger" run=${() => done(confirm(reason, about))}>Confirm this cascade<//>`}
-    ${reason.type === "Guard" && html` <${Act} kind="small" run=${() => done(restore({ object: { apiVersion: about.apiVersion, kind: about.kind, namespace: about.namespace, name: about.name } }))}>Call it off<//>`}
+    ${right && n && asked === false && html`<${Act} kind="small danger" run=${() => done(confirm(n, about))}>${`Confirm: ${count(Number(n), "object")} may go`}<//>`}
+    ${right && asked && html`<span class="faint">You asked for this delete, so another user must confirm it.</span>`}
+    ${mayRestore && html` <${Act} kind="small" run=${() => done(restore({ object: { apiVersion: about.apiVersion, kind: about.kind, namespace: about.namespace, name: about.name } }))}>Call it off<//>`}
     ${right && reason.type === "CollectorPaused" && html`<${Act} kind="small" run=${() => done(post("/exeunt/gc/resume", undefined))}>Resume the collector<//>`}
     ${right === false && (finalizer || reason.type === "Guard") && html`<span class="faint">Your roles have no right to ${finalizer ? "remove it by force" : "confirm it"}.</span>`}
     ${reason.resolve && html`<p class="faint resolve">${reason.resolve}</p>`}
@@ -54,11 +63,10 @@ export function Remedy({ reason, about, again }) {
 }
 
 /** Confirm with the number that the reason names: if more would go by now, the guard holds again.
- * @param {any} reason @param {any} about */
-async function confirm(reason, about) {
-  const n = (/confirm-cascade=(\d+)/.exec(reason.resolve) || [])[1];
+ * @param {string} n @param {any} about */
+async function confirm(n, about) {
   const kind = await kindOf(about.apiVersion, about.kind);
-  if (!n || !kind) throw new Error("The server does not say how many objects would go. Use the command.");
+  if (!kind) throw new Error("The server does not serve this kind.");
   await send("PATCH", pathOf(kind, about.namespace, about.name), { type: "application/merge-patch+json",
     body: { metadata: { uid: about.uid, annotations: { "lifecycle.exeunt.dev/confirm-cascade": n } } } });
 }
