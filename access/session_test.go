@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,5 +91,26 @@ func TestReauthenticate(t *testing.T) {
 	both := &http.Request{Header: http.Header{"Authorization": {"Bearer x"}}, TLS: &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{leaf, foreign.Authority}, {leaf}}}}
 	if c, ok := CredentialOf(both); !ok || c.Token != "" || len(c.Chain) != 2 {
 		t.Errorf("the credential is %+v, %v", c, ok)
+	}
+}
+
+// TestRefusalsArePrintable: what a refusal quotes of a header is printable, and has at most 100 bytes.
+func TestRefusalsArePrintable(t *testing.T) {
+	for value, shown := range map[string]string{
+		strings.Repeat("y", 10_000):             strings.Repeat("y", 100) + ")",
+		strings.Repeat("y", 99) + "\x1b[31m":    strings.Repeat("y", 99) + "?)",
+		"a\r\nb\x00c\x7fd":                      "a??b?c?d)",
+		"\xff\xfe é " + strings.Repeat("z", 99): "?? ? " + strings.Repeat("z", 95) + ")",
+	} {
+		for _, header := range []string{"Sec-Fetch-Site", "Origin"} {
+			req := &http.Request{Host: "localhost", Header: http.Header{header: {value}}}
+			if got := FromPage(req); !strings.HasSuffix(got, ": "+shown) {
+				t.Errorf("%s %.40q: %q", header, value, got)
+			}
+		}
+		req := &http.Request{Host: value}
+		if got := Hosts(nil).Foreign(req) + ")"; !strings.HasSuffix(got, " "+shown) {
+			t.Errorf("Host %.40q: %q", value, got)
+		}
 	}
 }

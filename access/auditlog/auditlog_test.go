@@ -310,6 +310,26 @@ func TestFailedAuthentications(t *testing.T) {
 	}
 }
 
+// TestFailed: a request of a client that is not known counts as refused until its answer is known, and after that by the
+// answer; one of a known client never does. Whoever has no name, or that of nobody, is not known.
+func TestFailed(t *testing.T) {
+	for name, unknown := range map[string]bool{"": true, "system:anonymous": true, "jane": false, "system:anonymous2": false} {
+		for code, refused := range map[int32]bool{0: true, 200: false, 302: false, 399: false, 400: true, 401: true, 500: true} {
+			e := event("x")
+			e.User.Username, e.ResponseStatus = name, nil
+			if code != 0 {
+				e.ResponseStatus = &metav1.Status{Code: code}
+			}
+			if got := failed(e); got != (unknown && refused) {
+				t.Errorf("client %q, code %d: %v", name, code, got)
+			}
+			if bounded(e) == nil {
+				t.Errorf("client %q, code %d: no event", name, code)
+			}
+		}
+	}
+}
+
 // TestUnrecorded: an event says how many failed authentications before it are not in the
 // log.
 func TestUnrecorded(t *testing.T) {
