@@ -38,7 +38,7 @@ func (w *world) tryRestore() (Server, error) {
 	w.Helper()
 	to := Server{Data: filepath.Join(w.TempDir(), "restored")}
 	if w.DB.Engine() == sqldb.Postgres {
-		to.Database = dbtest.Open(w, sqldb.Postgres)
+		to.Database = w.emptyDatabase()
 	}
 	target, err := OpenTarget(w.Context(), w.target, false)
 	if err != nil {
@@ -50,6 +50,21 @@ func (w *world) tryRestore() (Server, error) {
 	}
 	_, err = Restore(w.Context(), target, m, to, nil)
 	return to, err
+}
+
+// emptyDatabase returns an empty database: that of the last restore, if it wrote nothing to it.
+// Most restores of a damaged backup end before, and a new database costs much more than the rest.
+func (w *world) emptyDatabase() string {
+	w.Helper()
+	if w.empty != "" {
+		if still, err := sqldb.Empty(w.Context(), w.empty); err != nil {
+			w.Fatal(err)
+		} else if still {
+			return w.empty
+		}
+	}
+	w.empty = dbtest.Open(w, sqldb.Postgres)
+	return w.empty
 }
 
 // wantRefused: a restore failed with a reason, and no server starts in its place.
@@ -84,7 +99,7 @@ func TestTamperedBackup(t *testing.T) {
 			if len(whole) == 0 {
 				continue
 			}
-			tries := 2
+			tries := 1
 			if strings.HasSuffix(path, manifestSuffix) {
 				tries = 60 // each of its fields has a meaning of its own
 			}

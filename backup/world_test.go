@@ -39,6 +39,7 @@ type world struct {
 	server Server
 	store  *store.Store
 	target string
+	empty  string // a database for the next restore, see emptyDatabase
 }
 
 func each(t *testing.T, test func(w *world)) {

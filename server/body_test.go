@@ -12,7 +12,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -170,13 +172,40 @@ func TestSlowBodyEndsOverHTTP2(t *testing.T) {
 // TestBodyWithProgressMayTakeLong: with a rate, a body that makes progress may exceed total,
 // and the deadline does not end the request after it.
 func TestBodyWithProgressMayTakeLong(t *testing.T) {
-	s := startReader(t, bodyLimits{total: 2 * time.Second, stall: 2 * time.Second, rate: 1})
-	conn, r := send(t, s, "/", 30, "")
-	for range 30 { // 3 seconds
-		time.Sleep(100 * time.Millisecond)
-		if _, err := io.WriteString(conn, "x"); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		client, conn := net.Pipe()
+		s := &http.Server{Handler: limitBodies(bodyLimits{total: time.Minute, stall: 2 * time.Second, rate: 1}, http.HandlerFunc(reader))}
+		listener := &pipeListener{conns: make(chan net.Conn, 1)}
+		listener.conns <- conn
+		var served sync.WaitGroup
+		served.Go(func() { _ = s.Serve(listener) })
+		defer served.Wait()
+		defer s.Close()
+		if err := client.SetDeadline(time.Now().Add(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	wantStatus(t, r, http.StatusOK)
+		if _, err := io.WriteString(client, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 600\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		for range 600 {
+			time.Sleep(500 * time.Millisecond)
+			if _, err := io.WriteString(client, "x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wantStatus(t, bufio.NewReader(client), http.StatusOK)
+	})
 }
+
+// pipeListener accepts connections without a network, for synctest.
+type pipeListener struct{ conns chan net.Conn }
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	if conn, open := <-l.conns; open {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (l *pipeListener) Close() error   { close(l.conns); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -42,31 +43,33 @@ exeunt_registry_requests_total{code="201",content="manifests",verb="update"} 1
 // TestRegistryRequestLog: a request is slow if its answer begins late. The time that the
 // client takes for its bytes does not count, and uploads are never slow.
 func TestRegistryRequestLog(t *testing.T) {
-	const slow = 20 * time.Millisecond
-	var out strings.Builder
-	m := newRegistryMetrics(Config{SlowRequest: slow, Logger: slog.New(slog.NewTextHandler(&out, nil))})
-	late := func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(slow)
-		w.WriteHeader(http.StatusOK)
-	}
-	log := func(kind registry.Kind, handler http.HandlerFunc) string {
-		out.Reset()
-		m.observed(nil, registry.Request{Kind: kind}, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v2/shop/web/x", nil))
-		return out.String()
-	}
-	if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="slow registry request" method=GET path=/v2/shop/web/x status=200`) ||
-		!strings.Contains(got, `steps="answer begun after `) {
-		t.Errorf("a late answer is logged as %q", got)
-	}
-	for _, kind := range []registry.Kind{registry.UploadPut, registry.UploadPatch, registry.UploadStart} {
-		if got := log(kind, late); got != "" {
-			t.Errorf("an upload is logged: %q", got)
+	synctest.Test(t, func(t *testing.T) {
+		const slow = time.Minute
+		var out strings.Builder
+		m := newRegistryMetrics(Config{SlowRequest: slow, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		late := func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(slow)
+			w.WriteHeader(http.StatusOK)
 		}
-	}
-	m.setLog(Config{LogRequests: true})
-	if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="registry request"`) {
-		t.Errorf("with --log-requests the log has %q", got)
-	}
+		log := func(kind registry.Kind, handler http.HandlerFunc) string {
+			out.Reset()
+			m.observed(nil, registry.Request{Kind: kind}, handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/v2/shop/web/x", nil))
+			return out.String()
+		}
+		if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="slow registry request" method=GET path=/v2/shop/web/x status=200`) ||
+			!strings.Contains(got, `steps="answer begun after `) {
+			t.Errorf("a late answer is logged as %q", got)
+		}
+		for _, kind := range []registry.Kind{registry.UploadPut, registry.UploadPatch, registry.UploadStart} {
+			if got := log(kind, late); got != "" {
+				t.Errorf("an upload is logged: %q", got)
+			}
+		}
+		m.setLog(Config{LogRequests: true})
+		if got := log(registry.ManifestGet, late); !strings.Contains(got, `msg="registry request"`) {
+			t.Errorf("with --log-requests the log has %q", got)
+		}
+	})
 }
 
 // TestRegistryAnswerTime: the answer of a pull begins with its header.
