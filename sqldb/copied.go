@@ -64,24 +64,16 @@ func (c *Copied) Rows(ctx context.Context, table string, columns []string, visit
 	if c.lite == nil {
 		return c.lines(table, columns, visit)
 	}
-	rows, err := c.lite.QueryContext(ctx, "SELECT "+strings.Join(columns, ", ")+" FROM "+table)
-	if err != nil {
-		return fmt.Errorf("read %s of the copy: %w", table, err)
-	}
-	defer rows.Close()
 	values, into := make([][]byte, len(columns)), make([]any, len(columns))
 	for i := range values {
 		into[i] = (*sql.RawBytes)(&values[i])
 	}
-	for rows.Next() {
+	return eachRow(ctx, c.lite, func(rows *sql.Rows) error {
 		if err := rows.Scan(into...); err != nil {
 			return err
 		}
-		if err := visit(values); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+		return visit(values)
+	}, "SELECT "+strings.Join(columns, ", ")+" FROM "+table)
 }
 
 // lines reads a table in the text format of COPY, which has no line longer than the row.

@@ -22,6 +22,21 @@ type querier interface {
 	QueryContext(ctx context.Context, statement string, args ...any) (*sql.Rows, error)
 }
 
+// eachRow calls visit for each row of a query.
+func eachRow(ctx context.Context, q querier, visit func(*sql.Rows) error, statement string, args ...any) (err error) {
+	rows, err := q.QueryContext(ctx, statement, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		if err := visit(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
 // Save takes a file of a copy: it reads it to its end.
 type Save func(name string, content io.Reader) error
 
@@ -179,23 +194,17 @@ func (t copiedTable) sql() string {
 // listTables lists our tables without that of the migrations. A table comes after
 // those that its foreign keys refer to, so that a copy can be loaded in this order.
 func listTables(ctx context.Context, q querier) (tables []copiedTable, err error) {
-	rows, err := q.QueryContext(ctx, tablesInOrder)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	err = eachRow(ctx, q, func(rows *sql.Rows) error {
 		var t copiedTable
 		var columns []byte
 		if err := rows.Scan(&t.Name, &columns); err != nil {
-			return nil, err
+			return err
 		}
-		if err := json.Unmarshal(columns, &t.Columns); err != nil {
-			return nil, err
-		}
+		err := json.Unmarshal(columns, &t.Columns)
 		tables = append(tables, t)
-	}
-	return tables, rows.Err()
+		return err
+	}, tablesInOrder)
+	return tables, err
 }
 
 // tablesInOrder: depth is the longest chain of foreign keys below a table. The schema
@@ -221,21 +230,15 @@ WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
 ORDER BY c.relname COLLATE "C", a.attname COLLATE "C"`
 
 func listCounters(ctx context.Context, tx *sql.Tx) (counters []copiedCounter, err error) {
-	rows, err := tx.QueryContext(ctx, identityColumns)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
 	var names []string // quoted by PostgreSQL
-	for rows.Next() {
+	err = eachRow(ctx, tx, func(rows *sql.Rows) error {
 		var c copiedCounter
 		var name string
-		if err := rows.Scan(&c.Table, &c.Column, &name); err != nil {
-			return nil, err
-		}
+		err := rows.Scan(&c.Table, &c.Column, &name)
 		counters, names = append(counters, c), append(names, name)
-	}
-	if err := rows.Err(); err != nil {
+		return err
+	}, identityColumns)
+	if err != nil {
 		return nil, err
 	}
 	for i := range counters {

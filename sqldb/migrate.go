@@ -125,36 +125,32 @@ const (
 // pending returns the steps that have not run. It fails if the database has steps
 // that this program does not know.
 func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schema.Migration, error) {
-	rows, err := tx.QueryContext(ctx, listMigrations)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = rows.Close() }()
 	done := 0
-	for rows.Next() {
+	err := eachRow(ctx, tx, func(rows *sql.Rows) error {
 		var number int
 		var name string
 		if err := rows.Scan(&number, &name); err != nil {
-			return nil, err
+			return err
 		}
 		if number == unfinished {
-			return nil, ErrUnfinished
+			return ErrUnfinished
 		}
 		if number > len(steps) {
-			return nil, fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, go back with its exeunt migrate down, or use a backup",
+			return fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, go back with its exeunt migrate down, or use a backup",
 				number, name, len(steps))
 		}
 		if number == oldNumber && name == oldName {
-			return nil, errors.New("a version from before the first release made this database, and there is no migration from those versions: " +
+			return errors.New("a version from before the first release made this database, and there is no migration from those versions: " +
 				"start with a new database, or use the version that made it")
 		}
 		if number != done+1 || steps[done].Name != name {
-			return nil, fmt.Errorf("the database has step %d (%s) where this program has step %d (%s): it belongs to something else",
+			return fmt.Errorf("the database has step %d (%s) where this program has step %d (%s): it belongs to something else",
 				number, name, done+1, steps[done].Name)
 		}
 		done++
-	}
-	return steps[done:], rows.Err()
+		return nil
+	}, listMigrations)
+	return steps[done:], err
 }
 
 const (
@@ -195,16 +191,18 @@ func (db *DB) doneSteps(ctx context.Context, steps []schema.Migration) (int, err
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // it only reads
-	found := `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'`
-	if db.engine == Postgres {
-		found = `SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname = 'migrations'`
-	}
 	var n int
-	if err := tx.QueryRowContext(ctx, found).Scan(&n); err != nil || n == 0 {
+	if err := tx.QueryRowContext(ctx, hasMigrations[db.engine]).Scan(&n); err != nil || n == 0 {
 		return 0, err
 	}
 	left, err := pending(ctx, tx, steps)
 	return len(steps) - len(left), err
+}
+
+// hasMigrations counts the tables of migrations.
+var hasMigrations = map[Engine]string{
+	SQLite:   `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'`,
+	Postgres: `SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname = 'migrations'`,
 }
 
 // Up runs the steps up to one; 0 means all.

@@ -92,6 +92,7 @@ type move struct {
 // movedTable is a table of both engines. The columns are in the order of PostgreSQL.
 type movedTable struct {
 	name    string
+	names   []string // of the columns
 	columns []movedColumn
 	key     []int // columns of the primary key
 }
@@ -225,12 +226,8 @@ func (m *move) prepare(ctx context.Context) error {
 
 // resume refuses a target that this program has not begun. Without a mark it may be a copy that an earlier call completed.
 func (m *move) resume(ctx context.Context, tx *sql.Tx, steps int) error {
-	found := `SELECT count(*) FROM sqlite_schema WHERE name = 'migrations'`
-	if m.to.engine == Postgres {
-		found = `SELECT count(*) FROM pg_class WHERE relnamespace = current_schema()::regnamespace AND relname = 'migrations'`
-	}
 	var tables, marks, done int
-	if err := tx.QueryRowContext(ctx, found).Scan(&tables); err != nil {
+	if err := tx.QueryRowContext(ctx, hasMigrations[m.to.engine]).Scan(&tables); err != nil {
 		return err
 	}
 	if tables > 0 {
@@ -266,21 +263,15 @@ func (m *move) empty(ctx context.Context, tx *sql.Tx) error {
 }
 
 // execEach runs the statements that a query returns.
-func execEach(ctx context.Context, tx *sql.Tx, query string, args ...any) error {
-	rows, err := tx.QueryContext(ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = rows.Close() }()
+func execEach(ctx context.Context, tx *sql.Tx, query string) error {
 	var statements []string
-	for rows.Next() {
+	err := eachRow(ctx, tx, func(rows *sql.Rows) error {
 		var s string
-		if err := rows.Scan(&s); err != nil {
-			return err
-		}
+		err := rows.Scan(&s)
 		statements = append(statements, s)
-	}
-	if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+		return err
+	}, query)
+	if err != nil {
 		return err
 	}
 	for _, s := range statements {
@@ -386,13 +377,8 @@ func (m *move) list(ctx context.Context) error {
 }
 
 func (t *movedTable) readColumns(ctx context.Context, catalog querier) (err error) {
-	rows, err := catalog.QueryContext(ctx, tableColumns, t.name)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
 	place := map[int]int{} // of each column of the key
-	for rows.Next() {
+	err = eachRow(ctx, catalog, func(rows *sql.Rows) error {
 		var c movedColumn
 		var at int
 		if err := rows.Scan(&c.name, &c.text, &c.boolean, &at); err != nil {
@@ -402,21 +388,28 @@ func (t *movedTable) readColumns(ctx context.Context, catalog querier) (err erro
 			place[len(t.columns)] = at
 			t.key = append(t.key, len(t.columns))
 		}
-		t.columns = append(t.columns, c)
-	}
+		t.columns, t.names = append(t.columns, c), append(t.names, c.name)
+		return nil
+	}, tableColumns, t.name)
 	slices.SortFunc(t.key, func(a, b int) int { return cmp.Compare(place[a], place[b]) })
-	if len(t.key) == 0 {
-		return errors.Join(rows.Err(), errors.New("the table has no primary key"))
+	if err == nil && len(t.key) == 0 {
+		err = errors.New("the table has no primary key")
 	}
-	return rows.Err()
+	return err
 }
 
-func (t *movedTable) names() []string {
-	names := make([]string, len(t.columns))
-	for i, c := range t.columns {
-		names[i] = c.name
+// rows is a query of all columns. Behind the table come conditions, and the order is that of the key.
+func (t *movedTable) rows(engine Engine, where, direction string) string {
+	return "SELECT " + strings.Join(t.names, ", ") + " FROM " + t.name + where + " ORDER BY " + t.keys(engine, direction)
+}
+
+// parameters are n places for arguments: "($1, $2)".
+func parameters(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("$%d", i+1)
 	}
-	return names
+	return "(" + strings.Join(list, ", ") + ")"
 }
 
 // keys are the columns of the key as an engine orders them: text byte by byte.
@@ -433,30 +426,18 @@ func (t *movedTable) keys(engine Engine, suffix string) string {
 }
 
 // read reads the rows after a key, in order. A key of nil reads all rows.
-func (t *movedTable) read(ctx context.Context, engine Engine, q querier, after []any, row func(values []any) error) (err error) {
-	statement := "SELECT " + strings.Join(t.names(), ", ") + " FROM " + t.name
+func (t *movedTable) read(ctx context.Context, engine Engine, q querier, after []any, row func(values []any) error) error {
+	where := ""
 	if after != nil {
-		marks := make([]string, len(after))
-		for i := range marks {
-			marks[i] = fmt.Sprintf("$%d", i+1)
-		}
-		statement += " WHERE (" + t.keys(engine, "") + ") > (" + strings.Join(marks, ", ") + ")"
+		where = " WHERE (" + t.keys(engine, "") + ") > " + parameters(len(after))
 	}
-	rows, err := q.QueryContext(ctx, statement+" ORDER BY "+t.keys(engine, ""), after...)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
+	return eachRow(ctx, q, func(rows *sql.Rows) error {
 		values, err := t.scan(rows)
-		if err == nil {
-			err = row(values)
-		}
 		if err != nil {
 			return err
 		}
-	}
-	return rows.Err()
+		return row(values)
+	}, t.rows(engine, where, ""), after...)
 }
 
 // scan reads a row in a form that both engines share: int64, string, []byte or nil.
@@ -530,20 +511,18 @@ func (m *move) copyTable(ctx context.Context, t *movedTable) error {
 
 // last returns the highest key that the target has, or nil, and counts its rows as done.
 func (m *move) last(ctx context.Context, t *movedTable) (key []any, err error) {
-	rows, err := m.to.reader.QueryContext(ctx, "SELECT "+strings.Join(t.names(), ", ")+" FROM "+t.name+" ORDER BY "+t.keys(m.to.engine, " DESC")+" LIMIT 1")
-	if err != nil {
+	err = eachRow(ctx, m.to.reader, func(rows *sql.Rows) error {
+		values, err := t.scan(rows)
+		if err != nil {
+			return err
+		}
+		for _, k := range t.key {
+			key = append(key, values[k])
+		}
+		return nil
+	}, t.rows(m.to.engine, "", " DESC")+" LIMIT 1")
+	if err != nil || key == nil {
 		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	if !rows.Next() {
-		return nil, rows.Err()
-	}
-	values, err := t.scan(rows)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range t.key {
-		key = append(key, values[k])
 	}
 	var had int64
 	err = m.to.reader.QueryRowContext(ctx, "SELECT count(*) FROM "+t.name).Scan(&had)
@@ -554,12 +533,8 @@ func (m *move) last(ctx context.Context, t *movedTable) (key []any, err error) {
 // write adds rows to the target, in one transaction.
 func (m *move) write(ctx context.Context, t *movedTable, chunk [][]any) error {
 	if m.to.engine == SQLite {
-		marks := make([]string, len(t.columns))
-		for i := range marks {
-			marks[i] = fmt.Sprintf("$%d", i+1)
-		}
 		return m.to.Write(ctx, func(tx *sql.Tx) error {
-			insert, err := tx.PrepareContext(ctx, "INSERT INTO "+t.name+" ("+strings.Join(t.names(), ", ")+") VALUES ("+strings.Join(marks, ", ")+")")
+			insert, err := tx.PrepareContext(ctx, "INSERT INTO "+t.name+" ("+strings.Join(t.names, ", ")+") VALUES "+parameters(len(t.names)))
 			if err != nil {
 				return err
 			}
@@ -586,7 +561,7 @@ func (m *move) write(ctx context.Context, t *movedTable, chunk [][]any) error {
 		return err
 	}
 	err = conn.Raw(func(driver any) error {
-		_, err := driver.(*stdlib.Conn).Conn().CopyFrom(ctx, pgx.Identifier{t.name}, t.names(), pgx.CopyFromRows(chunk))
+		_, err := driver.(*stdlib.Conn).Conn().CopyFrom(ctx, pgx.Identifier{t.name}, t.names, pgx.CopyFromRows(chunk))
 		return err
 	})
 	return errors.Join(err, conn.Close())
@@ -597,7 +572,7 @@ var errDiffers = errors.New("the copy differs from the source, which was used si
 
 // compareTable reads both sides in the same order.
 func (m *move) compareTable(ctx context.Context, t *movedTable) (err error) {
-	rows, err := m.to.reader.QueryContext(ctx, "SELECT "+strings.Join(t.names(), ", ")+" FROM "+t.name+" ORDER BY "+t.keys(m.to.engine, ""))
+	rows, err := m.to.reader.QueryContext(ctx, t.rows(m.to.engine, "", ""))
 	if err != nil {
 		return err
 	}
