@@ -19,7 +19,6 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
-	"github.com/exeunt/exeunt/store/history"
 )
 
 // age is a cell of a Table: how old an object is now.
@@ -174,7 +173,8 @@ func TestAuthors(t *testing.T) {
 			if err := rows.Scan(&text); err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, history.ParseAuthor(text))
+			parts := append(strings.SplitN(text, "\n", 4), make([]string, 4)...) // as Author.String writes it
+			got = append(got, store.Author{User: parts[0], Client: parts[1], Verb: parts[2], RequestID: parts[3]})
 		}
 		if len(got) != 3 || got[0].Client != "tester/1.0" || got[0].Verb != "create" || got[0].User == "" || got[0].RequestID == "" ||
 			got[1].Client != "kubectl/v1 not" || got[1].Verb != "patch" || got[1].RequestID != "request-7" || got[2].Verb != "delete" {

@@ -66,7 +66,7 @@ type Manifest struct {
 	BlobBytes int64     `json:"blobBytes"`
 	// StoreID is the id that database and blob store share; empty means that there is no blob store.
 	StoreID string `json:"storeId,omitempty"`
-	// Recipients of age can read an encrypted backup. Empty: it is not encrypted.
+	// Recipients of age can read an encrypted backup. Empty if it is not encrypted.
 	Recipients []string `json:"recipients,omitempty"`
 	// SHA256 is the checksum of the manifest without this field. Format 1 has none.
 	SHA256 string `json:"sha256,omitempty"`

@@ -30,7 +30,7 @@ type CreateOptions struct {
 	// Staging is a directory for the copy of an SQLite database, until it is in the
 	// target. Default: the target, or the system's directory for temporary files.
 	Staging string
-	// Recipients are those of age that can read the backup. Empty: it is not encrypted.
+	// Recipients are those of age that can read the backup. Empty if it is not encrypted.
 	Recipients []string
 	// Progress is called from time to time, one call at a time. May be nil.
 	Progress func(Progress)

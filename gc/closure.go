@@ -241,8 +241,8 @@ func (c *closure) contents(ctx context.Context) error {
 
 // stays reports whether the kind of an object forbids its deletion.
 func (c *closure) stays(o *item) bool {
-	k, ok := c.kinds.Stored(o.Kind)
-	return ok && k.Rules.Refuse != nil && k.Rules.Refuse(o.Name) != nil
+	refuse := c.kinds.Rules(o.Kind).Refuse
+	return refuse != nil && refuse(o.Name) != nil
 }
 
 // content counts the objects in a namespace, or those of a definition's kind.

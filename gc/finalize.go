@@ -261,7 +261,7 @@ func (s *session) dropFinalizer(ctx context.Context, o *item, finalizer string) 
 // updateDeleting writes the new metadata of a DELETING object, or removes the
 // object if nothing in the metadata holds it.
 func (s *session) updateDeleting(ctx context.Context, o *item, m metav1.ObjectMeta) error {
-	if lifecycle.RemoveNow(o.Body, m, s.rules(o.Kind)) {
+	if lifecycle.RemoveNow(o.Body, m, s.kinds.Rules(o.Kind)) {
 		if err := s.lookUp(ctx, []metav1.ObjectMeta{m}); err != nil {
 			return err
 		}

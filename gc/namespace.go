@@ -141,7 +141,7 @@ func (s *session) release(ctx context.Context, o *item, ns *corev1.Namespace) (r
 	if err != nil {
 		return review.Verdict{}, err
 	}
-	if lifecycle.RemoveNow(body, ns.ObjectMeta, s.rules(o.Kind)) {
+	if lifecycle.RemoveNow(body, ns.ObjectMeta, s.kinds.Rules(o.Kind)) {
 		s.remove(o, &ns.ObjectMeta)
 		return review.Acted(), s.tx.Flush()
 	}

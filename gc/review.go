@@ -394,7 +394,7 @@ func (s *session) delete(o *item, m metav1.ObjectMeta, policy metav1.DeletionPro
 		}
 	}
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now, Options: options, Rules: s.rules(o.Kind),
+		Body: o.Body, Meta: m, Revision: o.Revision, Now: s.now, Options: options, Rules: s.kinds.Rules(o.Kind),
 	})
 	if object.Is(err, object.Forbidden) {
 		return s.unblock(o, m) // the object stays, as for a client's DELETE
@@ -432,15 +432,6 @@ func (s *session) unblock(o *item, m metav1.ObjectMeta) error {
 		m.OwnerReferences[i].BlockOwnerDeletion = nil
 	}
 	return s.rewrite(o, &m)
-}
-
-// rules returns the deletion rules of a kind. Objects of a kind that is no longer
-// served are collected by the default rules.
-func (s *session) rules(storage string) lifecycle.Rules {
-	if k, ok := s.kinds.Stored(storage); ok {
-		return k.Rules
-	}
-	return lifecycle.Rules{}
 }
 
 // remove removes an object. Its dependents lose an owner, and its own owners may

@@ -247,10 +247,7 @@ func (w *world) updateBody(name string, change func([]byte) []byte, options ...o
 }
 
 func (w *world) rules(storage string) lifecycle.Rules {
-	if k, ok := w.kinds.Snapshot().Stored(storage); ok {
-		return k.Rules
-	}
-	return lifecycle.Rules{}
+	return w.kinds.Snapshot().Rules(storage)
 }
 
 const (

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/exeunt/exeunt/lifecycle"
 )
 
 // Registry is the current set of kinds. Reads take a snapshot without a lock. A
@@ -109,6 +111,15 @@ func (s *Snapshot) Lookup(gvr schema.GroupVersionResource) (*Version, bool) {
 func (s *Snapshot) Stored(storage string) (*Kind, bool) {
 	k, ok := s.storage[storage]
 	return k, ok
+}
+
+// Rules returns the deletion rules of a kind by its storage name. Those of a kind that is no longer
+// served are the default ones.
+func (s *Snapshot) Rules(storage string) lifecycle.Rules {
+	if k, ok := s.storage[storage]; ok {
+		return k.Rules
+	}
+	return lifecycle.Rules{}
 }
 
 // OfGroupKind finds a kind by group and kind name, in any version.

@@ -69,7 +69,8 @@ type followed struct {
 
 // New returns an empty directory: it gives no client a right.
 func New(st *store.Store, log *slog.Logger) *Directory {
-	d := &Directory{store: st, log: log, changed: make(chan struct{})}
+	d := Of(rbac.Objects{})
+	d.store, d.log = st, log
 	roles := follow(&d.objects.Roles, rbacv1.SchemeGroupVersion.WithKind("Role"), named)
 	clusterRoles := follow(&d.objects.ClusterRoles, rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), unscoped)
 	roleBindings := follow(&d.objects.RoleBindings, rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), named)
@@ -84,8 +85,6 @@ func New(st *store.Store, log *slog.Logger) *Directory {
 	people := follow(&d.people, v1.GroupVersion.WithKind("User"), unscoped)
 	people.storage, people.changed = "users.access.exeunt.dev", d.rebuildUsers
 	d.kinds = append(d.kinds, people, d.followAccounts())
-	d.rebuild()
-	d.rebuildUsers()
 	return d
 }
 

@@ -333,16 +333,12 @@ func (a *API) changeOnce(ctx context.Context, v *kind.Version, o object.Object, 
 	if err != nil {
 		return fmt.Errorf("write %s: %w", o.Key, err)
 	}
-	m, err := meta.Accessor(next)
-	if err != nil {
-		return err
-	}
 	_, err = a.store.Update(ctx, store.UpdateRequest{
 		Key: o.Key, IfRevision: o.Revision, Body: body, Actor: actor,
 		Meta: metav1.ObjectMeta{
-			Name: m.GetName(), Namespace: m.GetNamespace(), UID: m.GetUID(), Finalizers: m.GetFinalizers(),
-			OwnerReferences: m.GetOwnerReferences(), Labels: m.GetLabels(), Annotations: m.GetAnnotations(),
-			DeletionTimestamp: m.GetDeletionTimestamp(), DeletionGracePeriodSeconds: m.GetDeletionGracePeriodSeconds(),
+			Name: next.GetName(), Namespace: next.GetNamespace(), UID: next.GetUID(), Finalizers: next.GetFinalizers(),
+			OwnerReferences: next.GetOwnerReferences(), Labels: next.GetLabels(), Annotations: next.GetAnnotations(),
+			DeletionTimestamp: next.GetDeletionTimestamp(), DeletionGracePeriodSeconds: next.GetDeletionGracePeriodSeconds(),
 		},
 		Remove: lifecycle.LastFinalizerGone(next, was),
 	})

@@ -185,7 +185,7 @@ func (w *walk) tally(q *question, owners map[types.UID]gc.Owner) tally {
 // client must act before it can leave, and the grace period that it passes on.
 func (w *walk) fate(h *head, m metav1.ObjectMeta, options metav1.DeleteOptions) (node, error) {
 	d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-		Body: h.Body, Meta: m, Options: options, Rules: w.rules(h.Kind), Now: w.now,
+		Body: h.Body, Meta: m, Options: options, Rules: w.kinds.Rules(h.Kind), Now: w.now,
 	})
 	if object.Is(err, object.Forbidden) || w.denied != nil && len(w.nodes) == 0 {
 		return node{state: kept, grace: noGrace, refused: true}, nil
@@ -231,7 +231,7 @@ func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 		return node{state: held, holds: true, grace: noGrace}
 	}
 	hold := HoldersOf(key.Kind, m, body)
-	rules := w.rules(key.Kind)
+	rules := w.kinds.Rules(key.Kind)
 	n := node{grace: noGrace, passes: slices.Contains(m.Finalizers, lifecycle.PropagateGrace)}
 	n.holds = !hold.none() || key.Kind != object.Namespaces && rules.Removable != nil && !rules.Removable(body)
 	switch {
@@ -252,15 +252,6 @@ func (w *walk) deleting(key object.Key, m metav1.ObjectMeta, body []byte) node {
 		n.grace = int32(min(seconds, math.MaxInt32))
 	}
 	return n
-}
-
-// rules returns the deletion rules of a kind, or the default ones if the kind is no
-// longer served.
-func (w *walk) rules(storage string) lifecycle.Rules {
-	if k, ok := w.kinds.Stored(storage); ok {
-		return k.Rules
-	}
-	return lifecycle.Rules{}
 }
 
 // Holders is what keeps a DELETING object and is not this server's to remove.

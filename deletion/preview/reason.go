@@ -95,7 +95,7 @@ func ownersOf(m *metav1.ObjectMeta) (owners []v1.Owner) {
 // refusal returns the error with which the kind of the object itself, or a policy, forbids its deletion.
 // Empty if it does not.
 func (w *walk) refusal(h *head) string {
-	if rules := w.rules(h.Kind); rules.Refuse != nil {
+	if rules := w.kinds.Rules(h.Kind); rules.Refuse != nil {
 		if err := rules.Refuse(h.Name); err != nil {
 			return err.Error()
 		}
@@ -137,7 +137,7 @@ func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (
 			options = metav1.DeleteOptions{PropagationPolicy: &background}
 		}
 		d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
-			Body: q.Body, Meta: q.meta, Options: options, Rules: w.rules(q.Kind), Now: w.now,
+			Body: q.Body, Meta: q.meta, Options: options, Rules: w.kinds.Rules(q.Kind), Now: w.now,
 		})
 		if err != nil {
 			return Holders{}, fmt.Errorf("delete %s: %w", q.Key, err)

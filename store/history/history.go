@@ -71,9 +71,6 @@ func New(o Options) *History {
 // keeps reports whether versions of a kind are kept.
 func (h *History) keeps(kind string) bool { return h.For > 0 && !slices.Contains(h.Exclude, kind) }
 
-// Excludes reports whether versions of a kind are not kept while others are.
-func (h *History) Excludes(kind string) bool { return slices.Contains(h.Exclude, kind) }
-
 // Left is how many versions this process has let go because of their age, and because of the size of the history.
 func (h *History) Left() (tooOld, tooLarge int64) { return h.tooOld.Load(), h.tooLarge.Load() }
 

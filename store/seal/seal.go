@@ -92,11 +92,8 @@ func (k *Keys) Names() []string {
 func (k *Keys) Source() string { return k.source }
 
 func (k *Keys) find(name string) *key {
-	if k == nil {
-		return nil
-	}
-	for i := range k.keys {
-		if k.keys[i].name == name {
+	if k != nil {
+		if i := slices.IndexFunc(k.keys, func(k key) bool { return k.name == name }); i >= 0 {
 			return &k.keys[i]
 		}
 	}
