@@ -94,7 +94,7 @@ func moveInPieces(t *testing.T, from, to string) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for round := 0; ; round++ {
 		ctx, cancel := context.WithCancel(t.Context())
-		left := rng.IntN(6 + 3*round) // each comes further: an end is sure
+		left := rng.IntN(6 + 8*round) // each comes further: an end is sure
 		moved, err := sqldb.Move(ctx, from, to, func(sqldb.MoveProgress) {
 			if left--; left < 0 {
 				cancel()
