@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -37,7 +35,7 @@ func (a *API) parsePast(next http.Handler) http.Handler {
 		}
 		when, path, found := strings.Cut(rest, "/")
 		if !found || strings.Contains(req.URL.EscapedPath(), "%2F") || strings.Contains(req.URL.EscapedPath(), "%2f") {
-			a.fail(w, req, apierrors.NewBadRequest("the path must be /at/TIME/ or /at/VERSION/ and a path of the API, such as /at/2026-11-17T10:00:00Z/api/v1/pods"))
+			a.fail(w, req, apierrors.NewBadRequest("the path must be /at/TIME/, /at/VERSION/ or /at/versions/ and a path of the API, such as /at/2026-11-17T10:00:00Z/api/v1/pods"))
 			return
 		}
 		if req.Method != http.MethodGet {
@@ -94,29 +92,20 @@ func (r *resource) inPast(req *http.Request, info *genericrequest.RequestInfo) (
 	if version := query.Get("resourceVersion"); version != "" && version != "0" {
 		return nil, apierrors.NewBadRequest("below /at/ the path says the version: leave out resourceVersion")
 	}
-	revision, err := a.revisionOf(ctx, when)
+	if when == allVersions {
+		if info.Name == "" || info.Subresource != "" {
+			return nil, apierrors.NewBadRequest("behind /at/versions/ comes the path of one object")
+		}
+		return req, nil
+	}
+	revision, err := a.Store.RevisionOf(ctx, when, a.Now())
+	if err == nil {
+		err = a.checkNamespace(ctx, info, what, revision)
+	}
 	if err != nil {
 		return nil, r.statusError(err, object.Key{})
 	}
 	return req.WithContext(context.WithValue(ctx, pastRevisionKey{}, revision)), nil
-}
-
-// revisionOf reads a version, or a time.
-func (a *API) revisionOf(ctx context.Context, when string) (int64, error) {
-	if revision, err := strconv.ParseInt(when, 10, 64); err == nil {
-		if revision <= 0 {
-			return 0, object.BadRequestf("version %q: versions begin at 1", when)
-		}
-		return revision, nil
-	}
-	at, err := time.Parse(time.RFC3339, when)
-	if err != nil {
-		return 0, object.BadRequestf("%q is neither a version, such as 4711, nor a time, such as 2026-11-17T10:00:00Z", when)
-	}
-	if !at.Add(time.Second).Before(a.Now()) {
-		return 0, object.BadRequestf("%s is not in the past: the clock of the server says %s", when, a.Now().UTC().Format(time.RFC3339))
-	}
-	return a.Store.RevisionAt(ctx, at)
 }
 
 // atPast makes a list one of the past. A continue token must be of the same past.

@@ -3,6 +3,8 @@ package api
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -150,6 +152,7 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 		Contain: func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error {
 			return a.permitWrite(genericrequest.WithUser(ctx, client), r, obj, nil)
 		},
+		Write: func(ctx context.Context, w kind.Write) ([]byte, error) { return a.within(ctx, client, w) },
 		Pretend: func(ctx context.Context, namespace runtime.Object) {
 			if ns, ok := namespace.(*corev1.Namespace); ok {
 				a.Admission.Pretend(ctx, ns)
@@ -168,6 +171,27 @@ func (a *API) ClientOf(ctx context.Context, client user.Info) kind.Client {
 			return nil
 		},
 	}
+}
+
+// within is kind.Client.Write: a request to this API, as the client.
+func (a *API) within(ctx context.Context, client user.Info, w kind.Write) ([]byte, error) {
+	path := kind.ObjectsPath(w.Version.GVK.GroupVersion(), w.Key.Namespace, w.Version.Kind.Plural) + "/" + w.Key.Name
+	if w.Subresource != "" {
+		path += "/" + w.Subresource
+	}
+	query := url.Values{} // a delete has its options in the body
+	if w.Method != http.MethodDelete {
+		query.Set("fieldManager", w.Manager)
+	}
+	if w.DryRun && w.Method != http.MethodDelete {
+		query.Set("dryRun", metav1.DryRunAll)
+	}
+	return access.Ask(access.WithClient(access.Own{Context: ctx}, client), a, w.Method, path+"?"+query.Encode(), w.Body, func(req *http.Request) {
+		req.Header.Set("User-Agent", w.Manager)
+		if w.RequestID != "" {
+			req.Header.Set("Audit-Id", w.RequestID)
+		}
+	})
 }
 
 // ownerResource finds the resource of an owner's kind.

@@ -174,13 +174,16 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 		a.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	if _, ok := past(req.Context()); ok {
+	if when, ok := past(req.Context()); ok {
 		then, err := e.main.inPast(req, info)
 		if err != nil {
 			a.fail(w, req, err)
 			return
 		}
-		req = then
+		if req = then; when == allVersions {
+			a.limitInFlight(w, req, func(w http.ResponseWriter, req *http.Request) { e.main.serveVersions(w, req, info) })
+			return
+		}
 	}
 	handler, found := e.handler(info, req.Method)
 	if seen := seenIn(req.Context()); found && seen != nil {

@@ -32,6 +32,9 @@ type Client struct {
 	// Contain returns a denial of what the content of a new object needs, as Admit does,
 	// but asks no webhooks and policies.
 	Contain func(ctx context.Context, r schema.GroupVersionResource, obj runtime.Object) error
+	// Write sends a write through the API as a request of its own: the client's rights, webhooks, policies, quotas and
+	// preconditions decide, and the audit log has it. It returns the answer.
+	Write func(ctx context.Context, w Write) ([]byte, error)
 	// Pretend makes a namespace exist for Mutate and Admit until the context ends, for a dry
 	// run that would create it. Nil means they do not look for namespaces.
 	Pretend func(ctx context.Context, namespace runtime.Object)
@@ -44,6 +47,18 @@ type Client struct {
 	// Judges names the webhooks and policies whose rules select deletes of a stored kind.
 	// Nil if there are none.
 	Judges func(kind string) []string
+}
+
+// Write is a write of a stored object, as a part of what a client asked for.
+type Write struct {
+	Method      string // PUT or DELETE
+	Version     *Version
+	Key         object.Key
+	Subresource string
+	Body        []byte // of a delete: its options, which say whether it is a dry run
+	DryRun      bool
+	Manager     string // of the fields; also the User-Agent
+	RequestID   string // the Audit-Id; empty: a new one
 }
 
 // May returns a denial if the client lacks a verb on a stored object, or nil.

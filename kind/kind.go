@@ -218,6 +218,18 @@ func (k *Kind) Stored() *Version {
 	return k.Versions[0]
 }
 
+// ObjectsPath is the path of the objects of a resource in a namespace.
+func ObjectsPath(gv schema.GroupVersion, namespace, resource string) string {
+	path := "/apis/" + gv.String()
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	if namespace != "" {
+		path += "/namespaces/" + namespace
+	}
+	return path + "/" + resource
+}
+
 // StorageName returns the name under which objects of a group and plural are stored.
 func StorageName(group, plural string) string {
 	if group == "" {

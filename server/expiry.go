@@ -14,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/deletion/expiry"
 	"github.com/exeunt/exeunt/internal/task"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 )
@@ -42,8 +43,8 @@ func (s *server) deleteExpired(ctx context.Context, o object.Object, options met
 		return err
 	}
 	client := &user.DefaultInfo{Name: expiryUser, Groups: []string{user.AllAuthenticated}}
-	path := objectsPath(k.Versions[0].GVK.GroupVersion(), o.Namespace, k.Plural) + "/" + o.Name
-	err = ask(access.WithClient(ctx, client), s.api, http.MethodDelete, path, body, func(req *http.Request) {
+	path := kind.ObjectsPath(k.Versions[0].GVK.GroupVersion(), o.Namespace, k.Plural) + "/" + o.Name
+	_, err = access.Ask(access.WithClient(ctx, client), s.api, http.MethodDelete, path, body, func(req *http.Request) {
 		req.Header.Set("Audit-Id", uuid.NewString())
 		req.Header.Set("User-Agent", "exeunt-expiry")
 	})

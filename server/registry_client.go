@@ -27,6 +27,7 @@ import (
 	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
 	"github.com/exeunt/exeunt/internal/durable"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
@@ -259,7 +260,7 @@ func (c creator) create(ctx context.Context, by registry.Client, resource string
 	if err != nil {
 		return err
 	}
-	return ask(access.WithClient(ownEvent{ctx}, client.user), c.api, http.MethodPost, objectsPath(obj.GroupVersionKind().GroupVersion(), obj.GetNamespace(), resource)+"?fieldManager="+registryManager, body, func(req *http.Request) {
+	_, err = access.Ask(access.WithClient(ownEvent{ctx}, client.user), c.api, http.MethodPost, kind.ObjectsPath(obj.GroupVersionKind().GroupVersion(), obj.GetNamespace(), resource)+"?fieldManager="+registryManager, body, func(req *http.Request) {
 		for _, name := range []string{"User-Agent", "X-Forwarded-For", "X-Real-Ip"} { // what the audit log says of a client
 			req.Header[name] = client.req.Header[name]
 		}
@@ -268,6 +269,7 @@ func (c creator) create(ctx context.Context, by registry.Client, resource string
 			req.Header.Set("Audit-Id", string(id))
 		}
 	})
+	return err
 }
 
 // ownEvent is the context of a push without its audit event: the create has one of its

@@ -92,6 +92,7 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer st.Close()
+	st.History().Full = kept.Full
 	if c.OTLPEndpoint != "" {
 		exporter, err := otlp.New(ctx, c.OTLPEndpoint, c.Version, c.Logger)
 		if err != nil {

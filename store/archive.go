@@ -187,6 +187,7 @@ func (s *Store) Expiries(ctx context.Context, of map[string]*Archived) (map[stri
 // expiring is the transaction as package expiry uses it.
 func (s *Store) expiring(t *Tx) *expiry.Tx {
 	x := &expiry.Tx{Sender: t, Engine: t.engine, Now: t.Now, Revision: t.revision, Compacted: t.moved}
+	x.OnPurge = func(ctx context.Context, ids []int64) error { return s.past.Purge(ctx, t.history(), ids) }
 	if report := s.onEvict.Load(); report != nil {
 		x.OnEvict = func(ctx context.Context, e Eviction) error { return (*report)(ctx, t, e) }
 	}

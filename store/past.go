@@ -70,9 +70,7 @@ func newHistory(s *Store) *history.History {
 	return history.New(history.Options{
 		DB: s.db, Now: s.now, Logger: s.log, Keys: s.opts.Keys, For: o.For, MaxBytes: o.MaxBytes, Exclude: o.Exclude,
 		Transact: func(ctx context.Context, fn func(*history.Tx) error) error {
-			return s.Transact(ctx, func(t *Tx) error {
-				return fn(&history.Tx{Sender: t, Engine: t.engine, Revision: t.revision, Moved: t.moved, Sealing: t.sealing})
-			})
+			return s.Transact(ctx, func(t *Tx) error { return fn(t.history()) })
 		},
 		Compact: func(b *sqldb.Batch, from, to int64) {
 			b.Exec(compactBodies, from, to)
@@ -80,6 +78,10 @@ func newHistory(s *Store) *history.History {
 			b.Exec(setCompacted, to)
 		},
 	})
+}
+
+func (t *Tx) history() *history.Tx {
+	return &history.Tx{Sender: t, Engine: t.engine, Revision: t.revision, Moved: t.moved, Sealing: t.sealing}
 }
 
 // History is what Run keeps of earlier versions: its settings and counters.
@@ -101,6 +103,15 @@ func (s *Store) RevisionAt(ctx context.Context, at time.Time) (int64, error) {
 		return 0, fmt.Errorf("find the revision of %s: %w", at.UTC().Format(time.RFC3339), err)
 	}
 	return revision, nil
+}
+
+// RevisionOf reads a version, or a time in RFC 3339, which means the end of its second and must be over.
+func (s *Store) RevisionOf(ctx context.Context, when string, now time.Time) (int64, error) {
+	revision, at, err := history.ParseWhen(when, now)
+	if err != nil || revision != 0 {
+		return revision, err
+	}
+	return s.RevisionAt(ctx, at)
 }
 
 // GetAt reads an object as it was at a revision. Errors: NotFound; Expired if the history does not have that state;
@@ -226,6 +237,8 @@ FROM (
 WHERE v.revision < $4
 ORDER BY v.revision DESC`
 
+var errEnough = errors.New("no more versions are wanted")
+
 // Versions calls visit with the versions of a name from before a revision, the newest first, until it returns false:
 // those of all objects that had the name, as far as the history has them.
 func (s *Store) Versions(ctx context.Context, key object.Key, before int64, visit func(uid string, v Version) bool) error {
@@ -238,7 +251,6 @@ func (s *Store) Versions(ctx context.Context, key object.Key, before int64, visi
 	if _, err := sqldb.First(ctx, snapshot, []any{&moved}, `SELECT moved FROM revision`); err != nil {
 		return err
 	}
-	more := true
 	err = sqldb.Each(ctx, snapshot, func(row sqldb.Row) error {
 		var v Version
 		o := object.Object{Key: key}
@@ -251,13 +263,15 @@ func (s *Store) Versions(ctx context.Context, key object.Key, before int64, visi
 			}
 			v.Body = o.Body
 		}
-		more = more && visit(string(o.UID), v)
+		if !visit(string(o.UID), v) {
+			return errEnough
+		}
 		return nil
 	}, versionsInLog, key.Kind, key.Namespace, key.Name, before, moved)
-	if err == nil && more {
+	if err == nil {
 		err = s.past.Versions(ctx, snapshot, key, before, visit)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errEnough) {
 		return fmt.Errorf("read the versions of %s: %w", key, err)
 	}
 	return nil

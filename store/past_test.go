@@ -645,3 +645,87 @@ func TestTimesDoNotFall(t *testing.T) {
 		}
 	})
 }
+
+// TestPurgeReachesTheHistory: a purge of the archive deletes the versions of the object too, those in the history and those
+// that compaction meets later, and no state of then is answered without it. Others stay.
+func TestPurgeReachesTheHistory(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		p := newPast(t, db, 3)
+		for _, name := range []string{"ns-0", "ns-1"} {
+			createNamespace(t, p.s, name)
+		}
+		p.wrote(Author{})
+		for i := range 150 {
+			if p.step(); i == 100 {
+				if err := p.s.compact(t.Context(), p.s.Revision()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		uids := map[string]bool{}
+		var ids []int64
+		err := p.s.Reader().Archived(t.Context(), ArchiveFilter{}, 0, 1000, func(a *Archived) error {
+			if len(ids) < 5 {
+				ids, uids[string(a.UID)] = append(ids, a.ID), true
+			}
+			return nil
+		})
+		if err != nil || len(ids) == 0 {
+			t.Fatal(ids, err)
+		}
+		if n, err := p.s.ForgetArchived(t.Context(), ids); err != nil || n != len(ids) {
+			t.Fatal(n, err)
+		}
+		p.checkAll()
+		for range 20 {
+			p.step()
+		}
+		if err := p.s.compact(t.Context(), p.s.Revision()); err != nil {
+			t.Fatal(err)
+		}
+		p.checkAll()
+		p.checkBytes()
+		kept := 0
+		err = sqldb.Each(t.Context(), db, func(row sqldb.Row) error {
+			var uid string
+			err := row.Scan(&uid)
+			if kept++; uids[uid] {
+				t.Errorf("versions of %s are left", uid)
+			}
+			return err
+		}, `SELECT uid FROM history UNION ALL SELECT uid FROM changes WHERE body IS NOT NULL`)
+		if err != nil || kept == 0 {
+			t.Error(kept, err)
+		}
+	})
+}
+
+// TestHistoryOnAFullDisk: what compaction meets while the disk is full is not kept, and no state of then is answered.
+func TestHistoryOnAFullDisk(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		p := newPast(t, db, 4)
+		for _, name := range []string{"ns-0", "ns-1"} {
+			createNamespace(t, p.s, name)
+		}
+		p.wrote(Author{})
+		full := false
+		p.s.past.Full = func() bool { return full }
+		for i := range 90 {
+			p.step()
+			if full = i >= 30 && i < 60; i%10 == 9 {
+				rows := p.count(`SELECT count(*) FROM history`)
+				if err := p.s.compact(t.Context(), p.s.Revision()); err != nil {
+					t.Fatal(err)
+				}
+				if more := p.count(`SELECT count(*) FROM history`) - rows; full == (more > 0) {
+					t.Errorf("step %d: %d more rows", i, more)
+				}
+			}
+		}
+		p.checkAll()
+		p.check(int64(len(p.states)) - 2)
+		if _, left := p.s.past.Left(); left == 0 {
+			t.Error("what left is not counted")
+		}
+	})
+}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/exeunt/exeunt/cmd/exeunt/explain"
+	"github.com/exeunt/exeunt/cmd/exeunt/past"
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 	"github.com/exeunt/exeunt/server"
 )
@@ -60,7 +61,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newDiff(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), past.NewHistory(&session{}), past.NewBlame(&session{}), past.NewRevert(&session{}), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newDiff(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	eachCommand(root, settings.ReadUnits)
 	return root

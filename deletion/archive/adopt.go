@@ -105,16 +105,22 @@ func (r *restoration) ownUID(ctx context.Context, c *candidate) error {
 // name the fields only.
 func (r *restoration) compare(c *candidate, was, is []byte, result *v1.RestoreResult) (err error) {
 	result.Changes, err = v1.Changes(was, is)
-	if r.store.Seals(c.key.Kind) {
-		hide := func(value *string) {
-			if *value != "" {
-				*value = "…"
-			}
-		}
-		for i := range result.Changes {
-			hide(&result.Changes[i].Was)
-			hide(&result.Changes[i].Is)
+	r.hideSealed(c.key.Kind, result.Changes)
+	return err
+}
+
+// hideSealed hides the values of changes of a kind that the database has sealed.
+func (r *restoration) hideSealed(storage string, changes []v1.Change) {
+	if !r.store.Seals(storage) {
+		return
+	}
+	hide := func(value *string) {
+		if *value != "" {
+			*value = "…"
 		}
 	}
-	return err
+	for i := range changes {
+		hide(&changes[i].Was)
+		hide(&changes[i].Is)
+	}
 }

@@ -27,7 +27,9 @@ type candidate struct {
 	isDefault bool
 	// demand: its content may need rights beside create, the same as all others with this
 	// text. Empty if it needs none.
-	demand   string
+	demand string
+	// then is the object of a revert, with the body of that time. Its id is 0 if the archive has no row of it.
+	then     *row
 	restored bool // an earlier restore created it again
 	// recreated: a client created it during the cascade, which removed it too. See
 	// markRecreated.

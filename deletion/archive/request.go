@@ -226,6 +226,8 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 			return err
 		}
 	}
+	f.operation = string(s.UID)
+	ctx = store.WithAuthor(ctx, store.Author{User: s.User.Username, Client: "exeunt-restore", Verb: "restore", RequestID: string(s.UID)})
 	p, err := a.pass(ctx, client, names, s.Spec, s.Target, f)
 	if err != nil {
 		return err
@@ -234,7 +236,7 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 	if err != nil {
 		return err
 	}
-	if p.status.Created+p.status.CalledOff > 0 || len(p.deleting) != s.Deleting {
+	if p.status.Created+p.status.CalledOff+p.status.Changed+p.status.Deleted > 0 || len(p.deleting) != s.Deleting {
 		s.Moved = a.opts.Now().UnixMilli()
 	}
 	s.Last, s.Deleting, s.Other = p.last, len(p.deleting), p.other
@@ -267,6 +269,9 @@ func (a *Archive) unchanged(ctx context.Context, s *request) (bool, error) {
 // changedSince reports whether the target has a removal after the last one, or an object that is being
 // deleted and is new. An object that leaves is looked for first where it is, then where it goes.
 func (a *Archive) changedSince(ctx context.Context, t target, last int64, isNew func(store.Head) bool) (changed bool, err error) {
+	if t.To != 0 {
+		return false, nil
+	}
 	deleting, err := a.store.Reader().DeletingFor(ctx, t.UID, t.Cascade)
 	if err != nil {
 		return false, fmt.Errorf("read what is being deleted: %w", err)
@@ -290,6 +295,15 @@ func (a *Archive) changedSince(ctx context.Context, t target, last int64, isNew 
 // is a result of this Restore, not of another.
 func (p *passed) following(before v1.RestoreStatus) v1.RestoreStatus {
 	status := p.status
+	if before.Before != "" { // a pass of a revert does not find again what those before did
+		status.Before = before.Before
+		status.Changed, status.Deleted = status.Changed+before.Changed, status.Deleted+before.Deleted
+		for _, r := range before.Results {
+			if r.Outcome == v1.Created || r.Outcome == v1.Changed || r.Outcome == v1.Deleted {
+				status.Results = append(status.Results, r)
+			}
+		}
+	}
 	earlier := map[types.UID]*v1.RestoreResult{}
 	for i := range before.Results {
 		if r := &before.Results[i]; r.Outcome == v1.Created || r.Outcome == v1.CalledOff {

@@ -77,8 +77,9 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 	if limited {
 		stop = stop.Add(-a.opts.Spare)
 	}
+	timeUp := func() bool { return limited && time.Now().After(stop) }
 	for _, level := range plan(found.removed) {
-		results, err := r.level(ctx, level, func() bool { return limited && time.Now().After(stop) })
+		results, err := r.level(ctx, level, timeUp)
 		if err != nil {
 			return p, fmt.Errorf("restore: %w", err)
 		}
@@ -86,6 +87,15 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 		if p.interrupted = len(results) < len(level); p.interrupted {
 			break
 		}
+	}
+	if found.revert != nil && !p.interrupted {
+		r.operation = found.operation
+		var results []v1.RestoreResult
+		if results, p.interrupted, err = r.revert(ctx, found.revert, timeUp); err != nil {
+			return p, fmt.Errorf("revert: %w", err)
+		}
+		p.status.Results = append(p.status.Results, results...)
+		p.status.Before = object.Object{Revision: found.before}.ResourceVersion()
 	}
 	called, err := r.callBack(ctx, found.deleting) // owners first: the collector would hold their dependents again
 	if err != nil {
@@ -98,7 +108,7 @@ func (a *Archive) pass(ctx context.Context, client kind.Client, names *names, sp
 		p.status.Cascade, p.status.LeftBehind = t.Cascade, found.denied
 	}
 	p.status.Complete = !p.interrupted && p.status.Failed+p.status.Conflicts+p.status.Waiting+found.denied == 0
-	if t.Cascade == "" && len(found.removed) > 0 {
+	if t.UID != "" && len(found.removed) > 0 {
 		err = a.countLeft(ctx, found.removed[0], &p.status)
 	} else if p.status.Complete && t.Cascade != "" {
 		err = a.reportPurged(ctx, t.Cascade, &p.status)

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -207,7 +208,7 @@ type reading struct {
 func (r *restoration) read(ctx context.Context, cs []*candidate) (*reading, error) {
 	ids, uids, restored := make([]int64, 0, len(cs)), make([]types.UID, len(cs)), make([]types.UID, len(cs))
 	for i, c := range cs {
-		if uids[i], restored[i] = c.uid, identity(c, r.reborn(c.key.Kind)); !c.restored {
+		if uids[i], restored[i] = c.uid, identity(c, r.reborn(c.key.Kind)); !c.restored && c.then == nil {
 			ids = append(ids, c.id)
 		}
 	}
@@ -233,6 +234,7 @@ func (r *restoration) read(ctx context.Context, cs []*candidate) (*reading, erro
 // has an outcome, or if the object must be restored alone.
 func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, result *v1.RestoreResult) (*store.CreateRequest, error) {
 	*result = r.resultOf(c)
+	archived := cmp.Or(c.then, g.archived[c.id])
 	switch {
 	case result.Outcome != "":
 		return nil, nil
@@ -241,7 +243,7 @@ func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, 
 			r.restoredBefore(c, result)
 		}
 		return nil, nil
-	case unrestorable(g.archived[c.id], result):
+	case unrestorable(archived, result):
 		return nil, nil
 	}
 	if g.dropped[c.uid] || r.spec.DryRun || isDefaultAccount(c.key) {
@@ -253,7 +255,7 @@ func (r *restoration) prepareOne(ctx context.Context, g *reading, c *candidate, 
 		}
 		return nil, nil
 	}
-	request, err := r.prepare(ctx, c, g.archived[c.id].Body, nil, g.lookedAt, result)
+	request, err := r.prepare(ctx, c, archived.Body, nil, g.lookedAt, result)
 	if err != nil && !alone(err) {
 		err = r.judge(ctx, c, err, result)
 		return nil, err

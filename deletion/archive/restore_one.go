@@ -26,6 +26,9 @@ type restoration struct {
 	client kind.Client
 	spec   v1.RestoreSpec
 	names  *names
+	// operation is the Audit-Id of what a revert writes.
+	operation string
+	many      bool // results are short
 
 	// lasting ends with the restore: end.
 	lasting context.Context
@@ -61,7 +64,10 @@ func (r *restoration) one(ctx context.Context, c *candidate) (v1.RestoreResult, 
 	if result.Outcome != "" {
 		return result, nil
 	}
-	archived, err := r.store.Reader().LastArchived(ctx, store.ArchiveFilter{IDs: []int64{c.id}})
+	archived, err := c.then, error(nil)
+	if archived == nil {
+		archived, err = r.store.Reader().LastArchived(ctx, store.ArchiveFilter{IDs: []int64{c.id}})
+	}
 	if err != nil || unrestorable(archived, &result) {
 		return result, err
 	}

@@ -24,11 +24,17 @@ type target struct {
 	Cascade string    `json:"cascade,omitempty"`
 	// Key is of the object; of a cascade: of its root, or of the first object that the client may get.
 	Key object.Key `json:"key"`
+	// To is the revision to which a revert leads; 0: it is none.
+	To         int64 `json:"to,omitempty"`
+	WithStatus bool  `json:"withStatus,omitempty"`
 }
 
 // target finds what a spec means. What the client may not get does not exist. An object that
 // is being deleted comes before a removed one of its name or uid: it is the newer life.
 func (a *Archive) target(ctx context.Context, client kind.Client, n *names, spec v1.RestoreSpec) (t target, err error) {
+	if spec.To != "" {
+		return a.targetRevert(ctx, client, n, spec)
+	}
 	named := 0
 	for _, is := range []bool{spec.UID != "", spec.Cascade != "", spec.Object != nil} {
 		if is {
@@ -84,19 +90,25 @@ func (a *Archive) byUIDOf(uid types.UID) finder {
 	}
 }
 
-func (a *Archive) byName(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) (finder, error) {
+// keyOf is the key of an object that the client may get.
+func (a *Archive) keyOf(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) (key object.Key, err error) {
 	if o.Kind == "" || o.Name == "" {
-		return nil, object.BadRequestf("spec.object: kind and name must be set")
+		return key, object.BadRequestf("spec.object: kind and name must be set")
 	}
 	storage, err := a.storageOf(ctx, client, n, o)
 	if err != nil {
-		return nil, err
+		return key, err
 	}
-	key := object.Key{Kind: storage, Namespace: o.Namespace, Name: o.Name}
+	key = object.Key{Kind: storage, Namespace: o.Namespace, Name: o.Name}
 	if n.clusterScoped(storage) {
 		key.Namespace = "" // clients often send a namespace for cluster-scoped kinds too
 	}
-	if err := client.May("get", key); err != nil {
+	return key, client.May("get", key)
+}
+
+func (a *Archive) byName(ctx context.Context, client kind.Client, n *names, o v1.ObjectName) (finder, error) {
+	key, err := a.keyOf(ctx, client, n, o)
+	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) (types.UID, object.Key, string, error) {
@@ -147,11 +159,19 @@ type found struct {
 	denied   int                // how many others there are
 	last     int64              // the newest removal that was read
 	live     map[types.UID]bool // all that are being deleted
+
+	revert *reversal // nil: the target is no revert
+	before int64     // the revision with which a revert compared
+	// operation is the Audit-Id of what a revert writes.
+	operation string
 }
 
 // find reads the objects of a target. Errors: BadRequest if the client may get none,
 // Forbidden if it may create none.
 func (a *Archive) find(ctx context.Context, client kind.Client, t target) (f found, err error) {
+	if t.To != 0 {
+		return a.findRevert(ctx, client, t)
+	}
 	// Those being deleted first: what is removed meanwhile is among the removed ones.
 	if f.deleting, err = a.store.Reader().DeletingFor(ctx, t.UID, t.Cascade); err != nil {
 		return f, fmt.Errorf("read what is being deleted: %w", err)

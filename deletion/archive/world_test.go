@@ -53,11 +53,18 @@ func newWorld(t *testing.T, db *sqldb.DB) *world {
 // newWorldOf is a world with another archive. Its Secrets are sealed.
 func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...func(*store.Store)) *world {
 	t.Helper()
+	return newWorldWith(t, store.Options{DB: db, Archive: o}, prepare...)
+}
+
+func newWorldWith(t *testing.T, o store.Options, prepare ...func(*store.Store)) *world {
+	t.Helper()
+	db := o.DB
 	keys, err := seal.Create(filepath.Join(t.TempDir(), "encryption.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := deletiontest.NewWith(t, store.Options{DB: db, Archive: o, Keys: keys}, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
+	o.Keys = keys
+	base := deletiontest.NewWith(t, o, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
 	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds, keys: keys}
 	w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond, Define: custom.Declared})
 	if err != nil {

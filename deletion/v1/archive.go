@@ -92,7 +92,7 @@ type Restore struct {
 }
 
 // RestoreSpec says what to restore: exactly one of UID, Cascade and Object.
-// WithCascade is allowed with UID and Object.
+// WithCascade is allowed with UID and Object, and To with Object.
 type RestoreSpec struct {
 	// UID is the uid that the object had.
 	UID types.UID `json:"uid,omitempty"`
@@ -110,6 +110,12 @@ type RestoreSpec struct {
 	Objects []BackupObject `json:"objects,omitempty"`
 	// Last says that no more Objects of the cascade follow.
 	Last bool `json:"last,omitempty"`
+
+	// To reverts Object instead: to what it was at a version, or at the end of the second of a time in RFC 3339. A
+	// Namespace is reverted with all that is in it.
+	To string `json:"to,omitempty"`
+	// WithStatus also reverts the status, which is left to the controllers otherwise.
+	WithStatus bool `json:"withStatus,omitempty"`
 
 	// DryRun returns the results and changes nothing.
 	DryRun bool `json:"dryRun,omitempty"`
@@ -150,8 +156,15 @@ type RestoreStatus struct {
 	// Message says what the restore waits for, or why it cannot go on.
 	Message string `json:"message,omitempty"`
 
+	// Before is the version from before a revert: a revert to it is its undo.
+	Before string `json:"before,omitempty"`
+
 	// Created is how many were created.
 	Created int `json:"created"`
+	// Changed is how many a revert changed.
+	Changed int `json:"changed,omitempty"`
+	// Deleted is how many a revert deleted.
+	Deleted int `json:"deleted,omitempty"`
 	// Skipped is how many were skipped.
 	Skipped int `json:"skipped"`
 	// Failed is how many failed.
@@ -220,6 +233,10 @@ const (
 	Failed Outcome = "failed"
 	// Awaited: it is being deleted, or needs what is. It is restored when that is gone.
 	Awaited Outcome = "awaited"
+	// Changed: it is as it was at the time of a revert.
+	Changed Outcome = "changed"
+	// Deleted: it was created after the time of a revert, which deleted it.
+	Deleted Outcome = "deleted"
 	// CalledOff: its deletion waited for confirmation; it is ACTIVE again, with the
 	// same uid.
 	CalledOff Outcome = "called off"
@@ -280,10 +297,15 @@ func (c Change) String() string {
 // Count sets the numbers of a status from its results.
 func (s *RestoreStatus) Count() {
 	s.Created, s.Skipped, s.Failed, s.Waiting, s.CalledOff, s.Conflicts = 0, 0, 0, 0, 0, 0
+	s.Changed, s.Deleted = 0, 0
 	for _, r := range s.Results {
 		switch r.Outcome {
 		case Created:
 			s.Created++
+		case Changed:
+			s.Changed++
+		case Deleted:
+			s.Deleted++
 		case Skipped:
 			s.Skipped++
 		case Failed:

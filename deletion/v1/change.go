@@ -29,6 +29,26 @@ func Changes(was, is []byte) ([]Change, error) {
 	return c.found, nil
 }
 
+// Differences is Changes without what every write changes: managedFields, generation and resourceVersion.
+func Differences(was, is []byte) ([]Change, error) {
+	var states [2]any
+	for i, text := range [][]byte{was, is} {
+		var state map[string]any
+		if err := json.Unmarshal(text, &state); err != nil {
+			return nil, fmt.Errorf("compare objects: %w", err)
+		}
+		if m, ok := state["metadata"].(map[string]any); ok {
+			for _, field := range []string{"managedFields", "generation", "resourceVersion"} {
+				delete(m, field)
+			}
+		}
+		states[i] = state
+	}
+	var c comparison
+	c.compare("", states[0], states[1])
+	return c.found, nil
+}
+
 // comparison collects differences by the path of the field.
 type comparison struct{ found []Change }
 

@@ -35,6 +35,8 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/exeunt/exeunt/deletion/v1.Item":                   schema_exeunt_exeunt_deletion_v1_Item(ref),
 		"github.com/exeunt/exeunt/deletion/v1.ObjectName":             schema_exeunt_exeunt_deletion_v1_ObjectName(ref),
 		"github.com/exeunt/exeunt/deletion/v1.ObjectReference":        schema_exeunt_exeunt_deletion_v1_ObjectReference(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ObjectVersion":          schema_exeunt_exeunt_deletion_v1_ObjectVersion(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ObjectVersionList":      schema_exeunt_exeunt_deletion_v1_ObjectVersionList(ref),
 		"github.com/exeunt/exeunt/deletion/v1.Owner":                  schema_exeunt_exeunt_deletion_v1_Owner(ref),
 		"github.com/exeunt/exeunt/deletion/v1.Reason":                 schema_exeunt_exeunt_deletion_v1_Reason(ref),
 		"github.com/exeunt/exeunt/deletion/v1.Restore":                schema_exeunt_exeunt_deletion_v1_Restore(ref),
@@ -1372,6 +1374,148 @@ func schema_exeunt_exeunt_deletion_v1_ObjectReference(ref common.ReferenceCallba
 	}
 }
 
+func schema_exeunt_exeunt_deletion_v1_ObjectVersion(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ObjectVersion is an object as a change left it, and who made the change.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"version": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Version is the resourceVersion that the change has.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Time is when it was made. Absent: an earlier version of this server made it.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime"),
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the object's. An object that was created again under its name has another.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"event": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Event is what happened to the object: created, changed or removed.\n\nPossible enum values:\n - `\"changed\"`\n - `\"created\"`\n - `\"removed\"`",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"changed", "created", "removed"},
+						},
+					},
+					"user": {
+						SchemaProps: spec.SchemaProps{
+							Description: "User made the request, or is the part of the server that made the change.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"client": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Client is the User-Agent of the request.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"verb": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Verb is that of the request: \"patch\", or \"update status\".",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"requestID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "RequestID is the Audit-Id of the request.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"changes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Changes is what differs from the version before, without metadata.managedFields, generation and resourceVersion.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Change"),
+									},
+								},
+							},
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object. Absent: it was removed.",
+							Ref:         ref("k8s.io/apimachinery/pkg/runtime.RawExtension"),
+						},
+					},
+				},
+				Required: []string{"version", "uid", "event"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Change", "k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime", "k8s.io/apimachinery/pkg/runtime.RawExtension"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ObjectVersionList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ObjectVersionList is the versions of one name, the newest first: the answer to GET /at/versions/ and the path of an object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Type: []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.ObjectVersion"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectVersion", "k8s.io/apimachinery/pkg/apis/meta/v1.ListMeta"},
+	}
+}
+
 func schema_exeunt_exeunt_deletion_v1_Owner(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1648,11 +1792,11 @@ func schema_exeunt_exeunt_deletion_v1_RestoreResult(ref common.ReferenceCallback
 					},
 					"outcome": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Outcome is what became of it.\n\nPossible enum values:\n - `\"awaited\"` : it is being deleted, or needs what is. It is restored when that is gone.\n - `\"called off\"` : its deletion waited for confirmation; it is ACTIVE again, with the same uid.\n - `\"created\"` : it exists again.\n - `\"failed\"` : the server refused it; the reason says why.\n - `\"skipped\"` : the name is taken; nothing is overwritten.",
+							Description: "Outcome is what became of it.\n\nPossible enum values:\n - `\"awaited\"` : it is being deleted, or needs what is. It is restored when that is gone.\n - `\"called off\"` : its deletion waited for confirmation; it is ACTIVE again, with the same uid.\n - `\"changed\"` : it is as it was at the time of a revert.\n - `\"created\"` : it exists again.\n - `\"deleted\"` : it was created after the time of a revert, which deleted it.\n - `\"failed\"` : the server refused it; the reason says why.\n - `\"skipped\"` : the name is taken; nothing is overwritten.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
-							Enum:        []interface{}{"awaited", "called off", "created", "failed", "skipped"},
+							Enum:        []interface{}{"awaited", "called off", "changed", "created", "deleted", "failed", "skipped"},
 						},
 					},
 					"reason": {
@@ -1716,7 +1860,7 @@ func schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref common.ReferenceCallback) 
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "RestoreSpec says what to restore: exactly one of UID, Cascade and Object. WithCascade is allowed with UID and Object.",
+				Description: "RestoreSpec says what to restore: exactly one of UID, Cascade and Object. WithCascade is allowed with UID and Object, and To with Object.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"uid": {
@@ -1753,8 +1897,7 @@ func schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref common.ReferenceCallback) 
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
 									SchemaProps: spec.SchemaProps{
-										Default: map[string]interface{}{},
-										Ref:     ref("github.com/exeunt/exeunt/deletion/v1.BackupObject"),
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.BackupObject"),
 									},
 								},
 							},
@@ -1763,6 +1906,20 @@ func schema_exeunt_exeunt_deletion_v1_RestoreSpec(ref common.ReferenceCallback) 
 					"last": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Last says that no more Objects of the cascade follow.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Description: "To reverts Object instead: to what it was at a version, or at the end of the second of a time in RFC 3339. A Namespace is reverted with all that is in it.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"withStatus": {
+						SchemaProps: spec.SchemaProps{
+							Description: "WithStatus also reverts the status, which is left to the controllers otherwise.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -1826,10 +1983,31 @@ func schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref common.ReferenceCallback
 							Format:      "",
 						},
 					},
+					"before": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Before is the version from before a revert: a revert to it is its undo.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 					"created": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Created is how many were created.",
 							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"changed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Changed is how many a revert changed.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"deleted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Deleted is how many a revert deleted.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1904,5 +2082,34 @@ func schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref common.ReferenceCallback
 		},
 		Dependencies: []string{
 			"github.com/exeunt/exeunt/deletion/v1.RestoreResult"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_comparison(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "comparison collects differences by the path of the field.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"found": {
+						SchemaProps: spec.SchemaProps{
+							Description: "comparison collects differences by the path of the field.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Change"),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"found"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.Change"},
 	}
 }

@@ -59,6 +59,8 @@ type Tx struct {
 	Revision, Compacted int64
 	// OnEvict is called before cascades are evicted. It may be nil.
 	OnEvict func(context.Context, Eviction) error
+	// OnPurge is called with the rows that are purged, before they are deleted. It may be nil.
+	OnPurge func(ctx context.Context, ids []int64) error
 }
 
 // Expiry removes cascades from the archive.
@@ -313,6 +315,11 @@ func (e *Expiry) Purge(ctx context.Context, ids []int64) (forgotten int, err err
 			b.Exec(countPurged[tx.Engine], list)
 			if err := tx.Send(ctx, &b); err != nil {
 				return err
+			}
+			if tx.OnPurge != nil {
+				if err := tx.OnPurge(ctx, step); err != nil {
+					return err
+				}
 			}
 			return tx.forget(ctx, rows)
 		})

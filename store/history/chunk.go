@@ -46,6 +46,12 @@ func (a Author) String() string {
 	return strings.Join([]string{clean(a.User, maxUser), clean(a.Client, maxClient), clean(a.Verb, maxVerb), clean(a.RequestID, maxVerb)}, "\n")
 }
 
+// ParseAuthor is the inverse of String.
+func ParseAuthor(text string) Author {
+	parts := strings.SplitN(text+"\n\n\n", "\n", 4)
+	return Author{User: parts[0], Client: parts[1], Verb: parts[2], RequestID: strings.TrimRight(parts[3], "\n")}
+}
+
 // clean is a text without what a database or a terminal would not take, up to a length.
 func clean(text string, length int) string {
 	if len(text) > length {

@@ -40,6 +40,9 @@ type Options struct {
 	MaxBytes int64
 	// Exclude has the storage names of the kinds that are left out.
 	Exclude []string
+	// Full reports whether the disk is full. Versions that compaction meets then are not kept, because that takes
+	// space. Set it before the first move. Nil: it never is.
+	Full func() bool
 }
 
 const defaultSize = 1 << 30
@@ -70,6 +73,9 @@ func New(o Options) *History {
 
 // keeps reports whether versions of a kind are kept.
 func (h *History) keeps(kind string) bool { return h.For > 0 && !slices.Contains(h.Exclude, kind) }
+
+// Excludes reports whether versions of a kind are not kept while others are.
+func (h *History) Excludes(kind string) bool { return slices.Contains(h.Exclude, kind) }
 
 // Left is how many versions this process has let go because of their age, and because of the size of the history.
 func (h *History) Left() (tooOld, tooLarge int64) { return h.tooOld.Load(), h.tooLarge.Load() }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/exeunt/exeunt/internal/task"
@@ -112,7 +113,11 @@ func (h *History) prepare(ctx context.Context, from, to int64) (*move, error) {
 	} else if m.to > m.last && m.to-m.last < Jump { // the last ones were compacted by a version that keeps no history
 		m.bounds[""] = m.to
 	}
-	if h.For <= 0 {
+	full := h.Full != nil && h.Full()
+	if full {
+		h.tooLarge.Add(int64(len(m.pending)))
+	}
+	if h.For <= 0 || full {
 		m.bounds, m.pending = map[string]int64{"": m.to}, nil
 	}
 	if err := m.readOpen(ctx); err != nil {
@@ -239,6 +244,9 @@ func (m *move) apply(ctx context.Context, t *Tx) error {
 	if err != nil {
 		return err
 	}
+	if err := m.withoutPurged(ctx, t); err != nil {
+		return err
+	}
 	var b sqldb.Batch
 	var closed []int64
 	for _, c := range m.chunks {
@@ -282,6 +290,45 @@ func (m *move) apply(ctx context.Context, t *Tx) error {
 		b.Exec(insertTime, mark[0], mark[1])
 	}
 	m.Compact(&b, m.from, m.to)
+	return t.Send(ctx, &b)
+}
+
+// purged is the kind of the bounds that say which objects were purged: namespace is a uid, and revision the one of the purge.
+const purged = "!purged"
+
+// withoutPurged takes the versions of purged objects out of the step. What a purge finds in the log is compacted later.
+func (m *move) withoutPurged(ctx context.Context, t *Tx) error {
+	at := map[string]int64{}
+	err := sqldb.Each(ctx, t, func(row sqldb.Row) error {
+		var uid string
+		var revision int64
+		err := row.Scan(&uid, &revision)
+		at[uid] = revision
+		return err
+	}, boundsOf, purged)
+	m.chunks = slices.DeleteFunc(m.chunks, func(c *chunk) bool { return c.until <= at[c.UID] })
+	return err
+}
+
+// Purge deletes the versions of objects that leave the archive because a client wants that, by the ids of their rows there.
+// Those of an object that exists again stay. States of its kind from when it existed are not whole any more.
+func (h *History) Purge(ctx context.Context, t *Tx, ids []int64) error {
+	type gone struct {
+		id, size             int64
+		uid, kind, namespace string
+	}
+	var all []gone
+	err := sqldb.Each(ctx, t, sqldb.Into(&all, func(g *gone) []any { return []any{&g.id, &g.uid, &g.kind, &g.namespace, &g.size} }), purgedOf[t.Engine], sqldb.List(t.Engine, ids))
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	var b sqldb.Batch
+	for _, g := range all {
+		b.Exec(deleteOf, g.uid)
+		b.Exec(addBound, purged, g.uid, t.Revision, int64(0))
+		b.Exec(addBound, g.kind, g.namespace, g.id, int64(0))
+		b.Exec(addBound, "", g.namespace, int64(0), -g.size)
+	}
 	return t.Send(ctx, &b)
 }
 

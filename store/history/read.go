@@ -2,7 +2,9 @@ package history
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -54,6 +56,41 @@ func (h *History) RevisionAt(ctx context.Context, s sqldb.Sender, at time.Time) 
 	var revision int64
 	_, err := sqldb.First(ctx, s, []any{&revision}, markAt, at.Unix())
 	return revision, err
+}
+
+// ParseWhen reads a version, or a time that is over. Error: BadRequest.
+func ParseWhen(when string, now time.Time) (revision int64, at time.Time, err error) {
+	if revision, err := strconv.ParseInt(when, 10, 64); err == nil {
+		if revision <= 0 {
+			return 0, at, object.BadRequestf("version %q: versions begin at 1", when)
+		}
+		return revision, at, nil
+	}
+	if at, err = time.Parse(time.RFC3339, when); err != nil {
+		return 0, at, object.BadRequestf("%q is neither a version, such as 4711, nor a time, such as 2026-11-17T10:00:00Z", when)
+	}
+	if !at.Add(time.Second).Before(now) {
+		return 0, at, object.BadRequestf("%s is not in the past: the clock of the server says %s", when, now.UTC().Format(time.RFC3339))
+	}
+	return 0, at, nil
+}
+
+// Objects is what SameNamespace reads: a store.
+type Objects interface {
+	Get(ctx context.Context, key object.Key) (object.Object, error)
+	GetAt(ctx context.Context, key object.Key, revision int64) (object.Object, error)
+}
+
+// SameNamespace reports whether a namespace existed at a revision, and was the one that has the name now. One whose state
+// of then is not known counts as another.
+func SameNamespace(ctx context.Context, s Objects, name string, revision int64) (bool, error) {
+	key := object.Key{Kind: object.Namespaces, Name: name}
+	now, err := s.Get(ctx, key)
+	then, errThen := s.GetAt(ctx, key, revision)
+	if err = errors.Join(err, errThen); object.Is(err, object.NotFound) || object.Is(err, object.Expired) {
+		return false, nil
+	}
+	return now.UID == then.UID, err
 }
 
 // Pick is a version in a row.

@@ -23,6 +23,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	// insertTime: a later revision of the same second replaces an earlier one.
 	insertTime = `INSERT INTO history_times (at, revision) VALUES ($1, $2) ON CONFLICT (at) DO UPDATE SET revision = excluded.revision`
 
+	boundsOf = `SELECT namespace, revision FROM history_bounds WHERE kind = $1`
+	deleteOf = `DELETE FROM history WHERE uid = $1` // index history_uid_idx
+
 	// addBound raises the bound of a kind and a namespace, and adds to the bytes.
 	addBound = `
 INSERT INTO history_bounds AS b (kind, namespace, revision, bytes) VALUES ($1, $2, $3, $4)
@@ -37,7 +40,14 @@ SELECT id, object, uid, kind, namespace, name, first, until, versions, size, bod
 	existing    = sqldb.WithLists(`SELECT id FROM history WHERE id IN LIST($1, bigint)`)
 	closeChunks = sqldb.WithLists(`UPDATE history SET open = 0 WHERE id IN LIST($1, bigint)`)
 	chunksByID  = sqldb.WithLists(`SELECT id, uid, kind, namespace, name, body FROM history WHERE id IN LIST($1, bigint)`)
-	deleteByID  = sqldb.WithLists(`DELETE FROM history WHERE id IN LIST($1, bigint)`)
+	// purgedOf reads what the history has of rows of the archive whose objects do not exist, in the namespace of their key.
+	purgedOf = sqldb.WithLists(`
+SELECT a.id, a.uid, a.kind, CASE WHEN a.kind = 'namespaces' THEN '' ELSE a.namespace END,
+    coalesce((SELECT sum(h.size) FROM history h WHERE h.uid = a.uid), 0)
+FROM archive a
+WHERE a.id IN LIST($1, bigint) AND a.id > 0 AND NOT EXISTS (SELECT 1 FROM objects o WHERE o.uid = a.uid)
+    AND NOT EXISTS (SELECT 1 FROM archive l WHERE l.uid = a.uid AND l.id > a.id)`)
+	deleteByID = sqldb.WithLists(`DELETE FROM history WHERE id IN LIST($1, bigint)`)
 )
 
 // chunksOf reads the rows of the objects of one name that begin before revision $4, the newest first: index

@@ -1,4 +1,4 @@
-package server
+package access
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ask sends a request to the API of this process. The context has the client. The error is that of the API.
-func ask(ctx context.Context, api http.Handler, method, path string, body []byte, prepare func(*http.Request)) error {
+// Ask sends a request to the API of this process. The context has the client, by WithClient. The error is that of
+// the API.
+func Ask(ctx context.Context, api http.Handler, method, path string, body []byte, prepare func(*http.Request)) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, method, path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	prepare(req)
 	req.Header.Set("Content-Type", "application/json")
@@ -25,25 +25,13 @@ func ask(ctx context.Context, api http.Handler, method, path string, body []byte
 	answer := answerWriter{header: http.Header{}}
 	api.ServeHTTP(&answer, req)
 	if answer.code < http.StatusBadRequest {
-		return nil
+		return answer.body.Bytes(), nil
 	}
 	var status metav1.Status
 	if err := json.Unmarshal(answer.body.Bytes(), &status); err != nil {
-		return fmt.Errorf("%s %s: the API answered %d: %w", method, path, answer.code, err)
+		return nil, fmt.Errorf("%s %s: the API answered %d: %w", method, path, answer.code, err)
 	}
-	return apierrors.FromObject(&status)
-}
-
-// objectsPath is the path of the objects of a resource in a namespace.
-func objectsPath(gv schema.GroupVersion, namespace, resource string) string {
-	path := "/apis/" + gv.String()
-	if gv.Group == "" {
-		path = "/api/" + gv.Version
-	}
-	if namespace != "" {
-		path += "/namespaces/" + namespace
-	}
-	return path + "/" + resource
+	return nil, apierrors.FromObject(&status)
 }
 
 // answerWriter keeps the answer to a request of this process.
@@ -66,3 +54,10 @@ func (w *answerWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	return w.body.Write(p)
 }
+
+// Own is the context of a request that is a part of another one. It has nothing of the other one but its end, and an
+// audit event of its own.
+type Own struct{ context.Context }
+
+// Value is part of context.Context.
+func (Own) Value(any) any { return nil }

@@ -1,0 +1,179 @@
+package past
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+)
+
+// Difference is what has become, or would become, of an object.
+type Difference struct {
+	Object  string      `json:"object"`
+	Created bool        `json:"created,omitempty"`
+	Deleted bool        `json:"deleted,omitempty"`
+	Changes []v1.Change `json:"changes,omitempty"`
+}
+
+// Write prints differences: what would be created, or was. none is the line if there are none.
+func Write(p Printer, found []Difference, be, none string) {
+	for _, d := range found {
+		switch {
+		case d.Created:
+			p.Line("%s %s created", d.Object, be)
+		case d.Deleted:
+			p.Line("%s %s deleted", d.Object, be)
+		}
+		for _, c := range d.Changes {
+			p.Line("%s: %s: %s → %s", d.Object, c.Field, unset(c.Was), unset(c.Is))
+		}
+	}
+	if len(found) == 0 {
+		p.Line("%s", none)
+	}
+}
+
+// Changed compares two states of an object, without what each write changes.
+func Changed(was, is *unstructured.Unstructured) ([]v1.Change, error) {
+	var texts [2][]byte
+	for i, o := range []*unstructured.Unstructured{was, is} {
+		var err error
+		if texts[i], err = o.MarshalJSON(); err != nil {
+			return nil, err
+		}
+	}
+	return v1.Differences(texts[0], texts[1])
+}
+
+// state is objects by their names.
+type state map[string]*unstructured.Unstructured
+
+// Compare compares an object, or the content of a namespace, at two times.
+func Compare(ctx context.Context, s Session, args []string, from, to string, notes io.Writer) (found []Difference, err error) {
+	path, err := s.Find(args)
+	if err != nil {
+		return nil, err
+	}
+	var states [2]state
+	for i, when := range []string{from, to} {
+		if name, isNamespace := strings.CutPrefix(path, "/api/v1/namespaces/"); isNamespace && !strings.Contains(name, "/") {
+			states[i], err = content(ctx, s, name, when, notes)
+		} else {
+			states[i], err = objectAt(ctx, s, path, when)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	found = []Difference{}
+	all := maps.Clone(states[0])
+	maps.Copy(all, states[1])
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		was, is := states[0][name], states[1][name]
+		d := Difference{Object: name, Created: was == nil, Deleted: is == nil}
+		if was != nil && is != nil {
+			if d.Changes, err = Changed(was, is); err != nil {
+				return nil, err
+			}
+		}
+		if d.Created || d.Deleted || len(d.Changes) > 0 {
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+func (all state) add(o *unstructured.Unstructured) {
+	name := strings.ToLower(o.GetKind()) + "/" + o.GetName()
+	if o.GetNamespace() != "" {
+		name = o.GetNamespace() + " " + name
+	}
+	all[name] = o
+}
+
+// objectAt is an object at a time; none if it did not exist.
+func objectAt(ctx context.Context, s Session, path, when string) (state, error) {
+	all, o := state{}, &unstructured.Unstructured{}
+	var err error
+	if when == "now" {
+		err = s.Send(ctx, http.MethodGet, path, nil, &o.Object)
+	} else {
+		err = at(ctx, s, when, path, &o.Object)
+	}
+	if apierrors.IsNotFound(err) {
+		return all, nil
+	}
+	all.add(o)
+	return all, err
+}
+
+// content is the objects of a namespace at a time, with the Namespace and without their status. Kinds whose history is not
+// kept, or not for this client, are left out with a note.
+func content(ctx context.Context, s Session, namespace, when string, notes io.Writer) (state, error) {
+	all, err := objectAt(ctx, s, "/api/v1/namespaces/"+namespace, when)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all {
+		delete(o.Object, "status")
+	}
+	prefix := ""
+	if when != "now" {
+		then, err := Parse(when, time.Now())
+		if err != nil {
+			return nil, err
+		}
+		prefix = "/at/" + then
+	}
+	for _, group := range s.Kinds() {
+		version := group.Group.PreferredVersion.Version
+		for _, r := range group.VersionedResources[version] {
+			if !r.Namespaced || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "update") || slices.Contains(restless, r.Name) {
+				continue
+			}
+			gvr := schema.GroupVersionResource{Group: group.Group.Name, Version: version, Resource: r.Name}
+			revision, err := all.list(ctx, s, prefix+ResourcePath(gvr, namespace), gvr.GroupVersion().WithKind(r.Kind))
+			switch {
+			case apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) && len(all) > 0:
+				fmt.Fprintf(notes, "%s are left out: %v\n", gvr.Resource, err)
+			case err != nil:
+				return nil, err
+			case prefix != "":
+				prefix = "/at/" + revision // all lists are of one version
+			}
+		}
+	}
+	return all, nil
+}
+
+// list adds the objects of a path, and returns the version of the list.
+func (all state) list(ctx context.Context, s Session, path string, gvk schema.GroupVersionKind) (revision string, err error) {
+	for next := ""; ; {
+		var page unstructured.UnstructuredList
+		if err := s.Send(ctx, http.MethodGet, path, map[string]string{"limit": "500", "continue": next}, &page); err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			o := &page.Items[i]
+			o.SetGroupVersionKind(gvk)
+			delete(o.Object, "status")
+			all.add(o)
+		}
+		if next = page.GetContinue(); next == "" {
+			return page.GetResourceVersion(), nil
+		}
+	}
+}
+
+// restless is the resources that change all the time.
+var restless = []string{"events", "leases", "endpoints", "endpointslices"}

@@ -1,0 +1,475 @@
+package archive
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/history"
+)
+
+// A Restore with spec.to is a revert: of one object, or of a namespace with its content. It compares the state at a
+// revision with the one of now. What is gone since then is created, as a restore creates it, with the body of then and,
+// if the archive has the object, its row. What differs is updated, and what is new is deleted, each by a request to the
+// API as the client, so that rights, webhooks, policies, quotas, conflicts and the audit log are those of any request. A
+// dry run sends the same requests as dry runs.
+//
+// A repeated pass finds fewer differences, so a revert that is killed goes on where it was.
+
+// revertManager is the manager of the fields that a revert changes, and its User-Agent.
+const revertManager = "exeunt-revert"
+
+// shownOfMany is how many changes a result names if there are more than groupSize results: they are stored.
+const shownOfMany = 3
+
+// reversal is what a revert updates and deletes.
+type reversal struct {
+	changes, deletes []*difference
+	failed           []v1.RestoreResult // what it cannot do
+}
+
+// difference is an object that exists, and not as it was.
+type difference struct {
+	version   *kind.Version
+	now, then object.Object
+}
+
+// targetRevert is target for a revert.
+func (a *Archive) targetRevert(ctx context.Context, client kind.Client, n *names, spec v1.RestoreSpec) (t target, err error) {
+	if spec.Object == nil || spec.UID != "" || spec.Cascade != "" || spec.WithCascade || spec.KeepTokens {
+		return t, object.BadRequestf("spec: to needs object, and no uid, cascade, withCascade or keepTokens")
+	}
+	t.WithStatus = spec.WithStatus
+	if t.Key, err = a.keyOf(ctx, client, n, *spec.Object); err == nil {
+		t.To, err = a.store.RevisionOf(ctx, spec.To, a.opts.Now())
+	}
+	return t, err
+}
+
+// mayReadPast returns why the client may not read the past of an object, or of all of a kind in a namespace, or nil.
+func (a *Archive) mayReadPast(ctx context.Context, client kind.Client, key object.Key, revision int64) error {
+	verb, everywhere := "get", object.Key{Kind: key.Kind, Name: key.Name}
+	if key.Name == "" {
+		verb = "list"
+	}
+	if err := errors.Join(client.May(verb, key), client.May("history", key)); err != nil {
+		return err
+	}
+	namespace := key.Namespace
+	if key.Kind == object.Namespaces {
+		namespace = key.Name
+	}
+	if namespace == "" || client.May(verb, everywhere) == nil && client.May("history", everywhere) == nil {
+		return nil
+	}
+	own, err := history.SameNamespace(ctx, a.store, namespace, revision)
+	if err == nil && !own {
+		return object.Errorf(object.Forbidden, "the namespace %q did not exist at version %d, or was another one of that name: its past needs the verb history in all namespaces", namespace, revision)
+	}
+	return err
+}
+
+// findRevert is find for a revert. A kind of a namespace whose past the client may not read is a failure.
+func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) (f found, err error) {
+	if err := a.mayReadPast(ctx, client, t.Key, t.To); err != nil {
+		return f, err
+	}
+	n, err := a.names(ctx)
+	if err != nil {
+		return f, err
+	}
+	f.revert, f.live = &reversal{}, map[types.UID]bool{}
+	now, err := a.store.List(ctx, store.ListRequest{Kind: object.Namespaces, Name: "-", Limit: 1})
+	if err != nil {
+		return f, err
+	}
+	f.before = now.Revision()
+	k, ok := n.served.Stored(t.Key.Kind)
+	if !ok || !reverts(k) {
+		return f, object.BadRequestf("%s have no past", t.Key.Kind)
+	}
+	whole := t.Key.Kind == object.Namespaces
+	if known, err := a.compareKind(ctx, k, t, t.Key, &f, false); err != nil || !known {
+		return f, errors.Join(err, missingThen(known, err, t))
+	}
+	seen := map[string]bool{}
+	for _, k := range n.served.Kinds {
+		if !whole || !k.Namespaced || !reverts(k) || seen[k.Storage] || k.Storage == object.Events || a.store.History().Excludes(k.Storage) {
+			continue
+		}
+		seen[k.Storage] = true
+		key := object.Key{Kind: k.Storage, Namespace: t.Key.Name}
+		if err := a.mayReadPast(ctx, client, key, t.To); err != nil {
+			gvk := k.Versions[0].GVK
+			f.revert.failed = append(f.revert.failed, v1.RestoreResult{
+				APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: key.Namespace, Name: "*", Outcome: v1.Failed, Reason: err.Error(),
+			})
+			continue
+		}
+		if _, err := a.compareKind(ctx, k, t, key, &f, true); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func missingThen(known bool, err error, t target) error {
+	if known || err != nil {
+		return nil
+	}
+	return object.Errorf(object.NotFound, "%s does not exist, and did not at version %d", t.Key, t.To)
+}
+
+// reverts reports whether objects of a kind are stored and written by clients.
+func reverts(k *kind.Kind) bool {
+	return k.Source == nil && !k.Ephemeral && !k.ReadOnly && len(k.Versions) > 0
+}
+
+// compareKind compares the objects of a key now and then; without a name, all of its namespace. It reports whether there is
+// any.
+func (a *Archive) compareKind(ctx context.Context, k *kind.Kind, t target, key object.Key, f *found, whole bool) (known bool, err error) {
+	then, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: t.To, Past: true})
+	if err != nil {
+		return false, err
+	}
+	now, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: f.before})
+	if err != nil {
+		return false, err
+	}
+	for key, o := range then {
+		if err := a.compareOne(ctx, k, t, difference{k.Stored(), now[key], o}, f, whole); err != nil {
+			return false, err
+		}
+	}
+	for key, o := range now {
+		if _, was := then[key]; !was {
+			if err := a.compareOne(ctx, k, t, difference{k.Stored(), o, object.Object{}}, f, whole); err != nil {
+				return false, err
+			}
+		}
+	}
+	return len(then)+len(now) > 0, nil
+}
+
+func (a *Archive) read(ctx context.Context, r store.ListRequest) (map[object.Key]object.Object, error) {
+	all := map[object.Key]object.Object{}
+	listing, err := a.store.List(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for listing.Next() {
+		o := listing.Object()
+		all[o.Key] = o
+	}
+	return all, listing.Err()
+}
+
+// compareOne adds what a revert must do about one object. In a namespace it leaves what has a controller to that: the
+// controller makes it again, from its own object, and would remove it otherwise.
+func (a *Archive) compareOne(ctx context.Context, k *kind.Kind, t target, d difference, f *found, whole bool) error {
+	if d.now.Revision == d.then.Revision {
+		return nil
+	}
+	var metas [2]metav1.ObjectMeta
+	for i, o := range []object.Object{d.now, d.then} {
+		if o.Body == nil {
+			continue
+		}
+		var err error
+		if metas[i], err = object.ParseMeta(o.Body); err != nil {
+			return err
+		}
+		if whole && metav1.GetControllerOf(&metas[i]) != nil {
+			return nil
+		}
+	}
+	now, then := &metas[0], &metas[1]
+	switch {
+	case then.DeletionTimestamp != nil || d.then.Body == nil && now.DeletionTimestamp != nil: // it was going then, or is
+		return nil
+	case now.DeletionTimestamp != nil:
+		f.revert.failed = append(f.revert.failed, resultFor(&d, v1.Failed, "it is being deleted: revert again when it is gone"))
+	case d.then.Body == nil:
+		f.revert.deletes = append(f.revert.deletes, &d)
+	case d.now.Body == nil:
+		return a.recreate(ctx, &d, f)
+	default:
+		same, err := sameState(d, k.Stored().Status == nil || t.WithStatus, true)
+		if err == nil && !same {
+			f.revert.changes = append(f.revert.changes, &d)
+		}
+		return err
+	}
+	return nil
+}
+
+// recreate adds an object that is gone. Its row in the archive, if there is one, says that it was restored.
+func (a *Archive) recreate(ctx context.Context, d *difference, f *found) error {
+	r, err := a.byUID(ctx, d.then.UID)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		r = &row{UID: d.then.UID, Kind: d.then.Kind, Namespace: d.then.Namespace, Name: d.then.Name}
+		if r.Kind == object.Namespaces {
+			r.Namespace = r.Name
+		}
+	}
+	r.Body, r.Restored = d.then.Body, false
+	c := newCandidate(r)
+	c.then, c.demand = r, ""
+	f.removed = append(f.removed, c)
+	return nil
+}
+
+// sameState reports whether an object is as it was, in what a revert changes.
+func sameState(d difference, withStatus, withOwners bool) (bool, error) {
+	var states [2]map[string]any
+	for i, body := range [][]byte{d.now.Body, d.then.Body} {
+		if err := utiljson.Unmarshal(body, &states[i]); err != nil {
+			return false, err
+		}
+		m, _ := states[i]["metadata"].(map[string]any)
+		if !withOwners {
+			delete(m, "ownerReferences")
+		}
+		states[i]["metadata"] = []any{m["labels"], m["annotations"], m["ownerReferences"]}
+		if !withStatus {
+			delete(states[i], "status")
+		}
+	}
+	return reflect.DeepEqual(states[0], states[1]), nil
+}
+
+func resultFor(d *difference, outcome v1.Outcome, reason string) v1.RestoreResult {
+	gvk := d.version.GVK
+	return v1.RestoreResult{
+		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: d.now.Namespace, Name: d.now.Name,
+		UID: d.now.UID, NewUID: d.now.UID, Outcome: outcome, Reason: reason,
+	}
+}
+
+// revert updates, then deletes: an update may take an owner that goes from an object that stays. It returns the results
+// until timeUp.
+func (r *restoration) revert(ctx context.Context, todo *reversal, timeUp func() bool) (results []v1.RestoreResult, interrupted bool, err error) {
+	results = slices.Clone(todo.failed)
+	r.many = len(todo.changes) > groupSize
+	for _, step := range []struct {
+		all []*difference
+		do  func(context.Context, *difference) (v1.RestoreResult, error)
+	}{{todo.changes, r.changeOne}, {todo.deletes, r.deleteOne}} {
+		done := make([]v1.RestoreResult, len(step.all))
+		err := concurrently(ctx, preparers, len(step.all), func(i int) (err error) {
+			if !timeUp() {
+				done[i], err = step.do(ctx, step.all[i])
+			}
+			return err
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, result := range done {
+			if result.Outcome != "" {
+				results = append(results, result)
+			}
+		}
+		if timeUp() {
+			return results, true, nil
+		}
+	}
+	return results, false, nil
+}
+
+// changeOne updates an object. It has no outcome if the rules of its kind leave nothing to change.
+func (r *restoration) changeOne(ctx context.Context, d *difference) (v1.RestoreResult, error) {
+	now, err := wireOf(d.version, d.now)
+	if err != nil {
+		return resultFor(d, v1.Failed, err.Error()), nil
+	}
+	then, err := wireOf(d.version, d.then)
+	if err != nil {
+		return resultFor(d, v1.Failed, "what it was cannot be read by the definition of now: "+err.Error()), nil
+	}
+	status, hadStatus := then["status"]
+	m, err := r.metadata(ctx, d, now)
+	if err != nil {
+		return v1.RestoreResult{}, err
+	}
+	then["metadata"] = m
+	is, err := r.replace(ctx, d, then)
+	if err == nil && d.version.Status != nil && r.spec.WithStatus && !reflect.DeepEqual(is["status"], status) {
+		next := map[string]any{"apiVersion": is["apiVersion"], "kind": is["kind"], "metadata": is["metadata"], "spec": is["spec"]}
+		if hadStatus {
+			next["status"] = status
+		}
+		var reported map[string]any
+		if reported, err = r.write(ctx, d, http.MethodPut, "status", next); err == nil {
+			is["status"] = reported["status"]
+		}
+	}
+	if err != nil {
+		return refusedWrite(d, err)
+	}
+	if d.version.Status != nil && !r.spec.WithStatus {
+		delete(now, "status")
+		delete(is, "status")
+	}
+	result := resultFor(d, v1.Changed, "")
+	if result.Changes, err = differences(now, is); err != nil || len(result.Changes) == 0 {
+		return v1.RestoreResult{}, err
+	}
+	r.hideSealed(d.now.Kind, result.Changes)
+	if r.many {
+		result.Changes = result.Changes[:min(len(result.Changes), shownOfMany)]
+	}
+	return result, nil
+}
+
+// replace sends the new state. Who changed only the status, the finalizers or the owners meanwhile, such as the restore of
+// an owner, is no conflict.
+func (r *restoration) replace(ctx context.Context, d *difference, next map[string]any) (map[string]any, error) {
+	for attempt := 1; ; attempt++ {
+		is, err := r.write(ctx, d, http.MethodPut, "", next)
+		if !apierrors.IsConflict(err) || attempt == maxAttempts {
+			return is, err
+		}
+		latest, getErr := r.store.Get(ctx, d.now.Key)
+		if getErr != nil || latest.UID != d.now.UID {
+			return nil, err
+		}
+		if same, compareErr := sameState(difference{now: d.now, then: latest}, false, false); compareErr != nil || !same {
+			return nil, err
+		}
+		wire, wireErr := wireOf(d.version, latest)
+		if wireErr != nil {
+			return nil, wireErr
+		}
+		m, metaErr := r.metadata(ctx, d, wire)
+		if metaErr != nil {
+			return nil, metaErr
+		}
+		next["metadata"] = m
+	}
+}
+
+func differences(was, is map[string]any) ([]v1.Change, error) {
+	before, err := json.Marshal(was)
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(is)
+	if err != nil {
+		return nil, err
+	}
+	return v1.Differences(before, after)
+}
+
+// metadata is that of now with the labels, the annotations and the owners of then, as far as these exist. Finalizers are
+// not reverted: who has set one waits for it, and nobody would remove one that comes back.
+func (r *restoration) metadata(ctx context.Context, d *difference, now map[string]any) (map[string]any, error) {
+	was, err := object.ParseMeta(d.then.Body)
+	if err != nil {
+		return nil, err
+	}
+	old, _ := now["metadata"].(map[string]any)
+	m := make(map[string]any, len(old))
+	for field, value := range old {
+		m[field] = value
+	}
+	delete(m, "managedFields") // the server keeps those that it has
+	for _, mark := range []string{lifecycle.ConfirmCascade, lifecycle.HeldAbove} {
+		delete(was.Annotations, mark) // of a deletion then
+	}
+	m["labels"], m["annotations"] = was.Labels, was.Annotations
+	owners := []metav1.OwnerReference{}
+	for _, o := range was.OwnerReferences {
+		there, err := r.exists(ctx, o, d.now.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			owners = append(owners, o)
+		}
+	}
+	m["ownerReferences"] = owners
+	return m, nil
+}
+
+func (r *restoration) deleteOne(ctx context.Context, d *difference) (v1.RestoreResult, error) {
+	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": string(d.now.UID)}}
+	if r.spec.DryRun {
+		options["dryRun"] = []string{metav1.DryRunAll} // a delete with a body does not read the query
+	}
+	is, err := r.write(ctx, d, http.MethodDelete, "", options)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the deletion of another one took it along
+		err = nil
+	}
+	if err != nil {
+		return refusedWrite(d, err)
+	}
+	result := resultFor(d, v1.Deleted, "")
+	result.NewUID = ""
+	m, _ := is["metadata"].(map[string]any)
+	if waits, _ := m["finalizers"].([]any); len(waits) > 0 && is["kind"] != "Status" {
+		result.Reason = fmt.Sprintf("it is being deleted, and waits for %v", waits)
+	}
+	return result, nil
+}
+
+// write sends one request as the client.
+func (r *restoration) write(ctx context.Context, d *difference, method, subresource string, body map[string]any) (answer map[string]any, err error) {
+	if r.client.Write == nil {
+		return nil, errors.New("the client cannot write: it is none of a request")
+	}
+	w := kind.Write{
+		Method: method, Version: d.version, Key: d.now.Key, Subresource: subresource, DryRun: r.spec.DryRun, Manager: revertManager, RequestID: r.operation,
+	}
+	if w.Body, err = json.Marshal(body); err != nil {
+		return nil, err
+	}
+	text, err := r.client.Write(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	return answer, utiljson.Unmarshal(text, &answer)
+}
+
+// refusedWrite is the result of a refused request. What may pass by itself is an error of the server.
+func refusedWrite(d *difference, err error) (v1.RestoreResult, error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError || apierrors.IsTooManyRequests(err) {
+		return v1.RestoreResult{}, err
+	}
+	reason := status.Status().Message
+	if apierrors.IsConflict(err) {
+		reason = "it was changed meanwhile: revert again. " + reason
+	}
+	return resultFor(d, v1.Failed, reason), nil
+}
+
+// wireOf is a stored object as clients of a version see it.
+func wireOf(v *kind.Version, o object.Object) (wire map[string]any, err error) {
+	obj, err := v.Decode(o.Body, o.ResourceVersion())
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	return wire, utiljson.Unmarshal(text, &wire)
+}
