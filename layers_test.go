@@ -27,7 +27,7 @@ var layers = map[string][]string{
 	"sqldb/pagealloc":                  {},
 	"sqldb/dbtest":                     {"sqldb", "sqldb/schema"},
 	"review/reviewtest":                {"review", "sqldb"},
-	"store/seal":                       {"internal/durable", "object", "sqldb"},
+	"store/seal":                       {"internal/durable", "internal/lockfile", "internal/task", "object", "sqldb"},
 	"store/feed":                       {"internal/task", "object"},
 	"store/graph":                      {"object", "sqldb"},
 	"store/cascades":                   {"object", "sqldb"},

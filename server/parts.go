@@ -142,11 +142,13 @@ func (s *server) addDatabase(context.Context) error {
 			if all.LastBackup = last; backupErr == nil && !s.config.Ephemeral {
 				all.BackupDue = &due
 			}
+			var keysErr error
+			all.Keys, keysErr = s.store.KeyRotation(ctx)
 			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
 			if bytes, free, err := disk(s.config.Data); err == nil {
 				all.Disk = Disk{Bytes: bytes, Free: free, Full: s.reserve.Full()}
 			}
-			return errors.Join(err, backupErr)
+			return errors.Join(err, backupErr, keysErr)
 		},
 	})
 	return nil

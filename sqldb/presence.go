@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,13 +29,17 @@ import (
 //
 // An SQLite database has one process at a time: all others are gone.
 
-// presence is the first of the two keys of the advisory locks: "exnt".
-const presence = 0x65786e74
+// The first of the two keys of the advisory locks: "exnt" for a process, "exnh" for what it has announced.
+const (
+	presence = 0x65786e74
+	having   = 0x65786e68
+)
 
 // holder is this process: its id in tokens.
 type holder struct {
 	id      int32
 	present atomic.Bool // the lock is held
+	things  atomic.Pointer[[]string]
 }
 
 func (h *holder) init() {
@@ -49,6 +54,13 @@ func (h *holder) String() string { return strconv.Itoa(int(h.id)) }
 // another process has the same id, or our last connection still holds the lock,
 // the process goes on without it, and only leases end its claims.
 func (h *holder) appear(ctx context.Context, conn *pgx.Conn) (leave func(), err error) {
+	if things := h.things.Load(); things != nil {
+		for _, thing := range *things { // before its own lock: a process that is seen has announced everything
+			if _, err := conn.Exec(ctx, "SELECT pg_try_advisory_lock_shared($1, $2)", having, lockOf(thing)); err != nil {
+				return nil, fmt.Errorf("announce what this process has: %w", err)
+			}
+		}
+	}
 	var got bool
 	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1, $2)", presence, h.id).Scan(&got); err != nil {
 		return nil, fmt.Errorf("take the advisory lock of this process: %w", err)
@@ -58,6 +70,31 @@ func (h *holder) appear(ctx context.Context, conn *pgx.Conn) (leave func(), err 
 	}
 	h.present.Store(true)
 	return func() { h.present.Store(false) }, nil
+}
+
+// Announce says what this process has, for Lacking of all processes. It takes effect with the next Listen.
+func (db *DB) Announce(things ...string) { db.holder.things.Store(&things) }
+
+// Lacking counts the live processes that have not announced a thing. known is false before this process
+// holds its own lock. A process that has just begun is not shown yet; a database with advisory locks in
+// name only shows none.
+func (db *DB) Lacking(ctx context.Context, thing string) (n int, known bool, err error) {
+	if db.engine != Postgres {
+		return 0, true, nil
+	}
+	known = db.holder.present.Load()
+	if _, err := db.Row(ctx, countLacking, []any{presence, having, lockOf(thing)}, &n); err != nil {
+		return 0, false, fmt.Errorf("list live processes: %w", err)
+	}
+	return n, known, nil
+}
+
+// lockOf is the second key of the lock that announces a thing. If two things have the same, a process counts
+// as having both.
+func lockOf(thing string) int32 {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(thing)) // never fails
+	return int32(h.Sum32() >> 1)
 }
 
 // Token makes a unique token for a claim. While this process holds its lock, the
@@ -123,6 +160,14 @@ const present = `
 SELECT objid::text FROM pg_locks
 WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = $1
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+const countLacking = `
+SELECT count(*) FILTER (WHERE NOT EXISTS (
+    SELECT FROM pg_locks h WHERE h.pid = p.pid AND h.locktype = 'advisory' AND h.granted AND h.objsubid = 2
+        AND h.classid = $2 AND h.objid = $3 AND h.database = p.database))
+FROM pg_locks p
+WHERE p.locktype = 'advisory' AND p.granted AND p.objsubid = 2 AND p.classid = $1
+    AND p.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
 // holderOf is the process that a token names, or "".
 func holderOf(token string) string {

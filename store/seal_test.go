@@ -468,10 +468,13 @@ func TestReplicaWithoutTheNewKey(t *testing.T) {
 		}
 		old := run(t, Options{DB: db, Keys: testKeys(t, "a"), PollEvery: 20 * time.Millisecond})
 		createNamespace(t, old.Store, "shop")
+		sql := dbtest.NewSQL(t, db)
 		w := watch(t, old.Store, WatchRequest{Kind: secrets, From: old.Revision()})
 		other := watch(t, old.Store, WatchRequest{Kind: object.Namespaces, From: old.Revision()})
 
 		next := run(t, Options{DB: db, Keys: testKeys(t, "b", "a"), PollEvery: 20 * time.Millisecond})
+		sql.Exec(`UPDATE seal_keys SET sealing = FALSE`) // as if the database did not show the old one
+		sql.Exec(`UPDATE seal_keys SET sealing = TRUE WHERE name = 'b'`)
 		made := create(t, next.Store, newSecret("shop", "token", "x"))
 		createNamespace(t, next.Store, "more")
 

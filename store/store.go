@@ -128,7 +128,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	setDefaults(&o)
 	s := &Store{db: o.DB, log: o.Logger, now: o.Now, opts: o, archive: newArchivist(o.Archive), nudged: make(chan struct{}, 1), closed: make(chan struct{})}
-	s.sealed = seal.Database{DB: o.DB, Keys: o.Keys, Logger: o.Logger}
+	s.sealed = seal.Database{DB: o.DB, Keys: o.Keys, Logger: o.Logger, Every: o.PollEvery}
 	s.expiry, s.past = newExpiry(s), newHistory(s)
 	s.readLogged = s.readChanges
 	current, _, err := s.revisions(ctx)
@@ -253,6 +253,11 @@ func (s *Store) runResealer(ctx context.Context) {
 	if err := s.sealed.Reseal(ctx, s.writer.do); err != nil && ctx.Err() == nil {
 		s.log.Error("sealing older bodies again stopped; the next start goes on with it", "error", err)
 	}
+}
+
+// KeyRotation returns how far a change of the key that seals Secrets is; nil if none is under way.
+func (s *Store) KeyRotation(ctx context.Context) (*seal.Rotation, error) {
+	return s.sealed.Progress(ctx)
 }
 
 // Unavailable reports whether an error of this package means that nothing was done

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,21 +69,35 @@ func createKeys(dir string, now time.Time) error {
 func newKeysRotate() *cobra.Command {
 	var o output
 	var finish bool
+	var with string
 	cmd := &cobra.Command{
-		Use:   "rotate DIR",
-		Short: "Replace the certificate authority, with a time in which both are trusted",
+		Use:   "rotate DIR|FILE",
+		Short: "Replace the certificate authority, or the key of Secrets, with a time in which both count",
 		Long: `Replace the certificate authority in a directory: that of --authority-dir or, for one
 server alone, pki in its data directory. Servers take it at their next start.
 
 From then on the new authority signs all certificates, and clients that know only the
 old one are still accepted, and still accept the server. Give clients their new
-kubeconfig or certificate in this time. Then --finish ends the trust in the old authority.`,
+kubeconfig or certificate in this time. Then --finish ends the trust in the old authority.
+
+Given a file, encryption.yaml, it puts a new key for Secrets first. Restart one replica
+after the other: the last one to have the new key seals with it, and then all do; what is
+there is sealed again. "exeunt status" shows how far it is. Then --finish removes the old
+key, and keeps the file with it beside. Until then --seal-with KEY goes back.`,
 		Example: `  exeunt keys rotate /var/lib/exeunt/pki
   systemctl restart exeunt
   exeunt keys rotate /var/lib/exeunt/pki --finish
-  systemctl restart exeunt`,
-		Args: exactly(1, "the directory with ca.crt and ca.key"),
+  systemctl restart exeunt
+
+  exeunt keys rotate /var/lib/exeunt/encryption.yaml`,
+		Args: exactly(1, "the directory with ca.crt and ca.key, or the file encryption.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if info, err := os.Stat(args[0]); err == nil && !info.IsDir() {
+				return rotateSecrets(cmd, o, args[0], finish, with)
+			}
+			if with != "" {
+				return errors.New("--seal-with is for the file encryption.yaml, not for a directory")
+			}
 			text := "%s has a new authority; restart the servers that use it. Both authorities are trusted until: exeunt keys rotate %[1]s --finish"
 			var err error
 			if finish {
@@ -97,7 +112,37 @@ kubeconfig or certificate in this time. Then --finish ends the trust in the old 
 			return o.print(cmd.OutOrStdout(), document{value: map[string]any{"directory": args[0], "finished": finish}, text: func(p *printer) { p.line(text, args[0]) }})
 		},
 	}
-	cmd.Flags().BoolVar(&finish, "finish", false, "end the trust in the old authority")
+	cmd.Flags().BoolVar(&finish, "finish", false, "end the trust in the old authority, or remove the old key")
+	cmd.Flags().StringVar(&with, "seal-with", "", "put this `KEY` of the file first: the way back")
+	cmd.MarkFlagsMutuallyExclusive("finish", "seal-with")
 	o.addFlag(cmd)
 	return cmd
+}
+
+// rotateSecrets changes the file of the keys of Secrets by one step.
+func rotateSecrets(cmd *cobra.Command, o output, path string, finish bool, with string) (err error) {
+	var keys *seal.Keys
+	var before string
+	switch {
+	case finish:
+		keys, before, err = seal.FinishFile(path)
+	case with != "":
+		keys, err = seal.SealWith(path, with)
+	default:
+		keys, err = seal.RotateFile(path)
+	}
+	if err != nil {
+		return err
+	}
+	names := keys.Names()
+	value := map[string]any{"file": path, "keys": names, "finished": finish, "before": before}
+	return o.print(cmd.OutOrStdout(), document{value: value, text: func(p *printer) {
+		if finish {
+			p.line("%s has the key %s alone; restart the servers that use it. %s is the file before: keep it as long as backups from its time", path, names[0], before)
+			return
+		}
+		p.line("%s has the key %s first: copy it to every replica, and restart them. All seal with it when the last one has it", path, names[0])
+		p.line("when exeunt status says that no body is left under another key: exeunt keys rotate %s --finish", path)
+		p.line("the way back: exeunt keys rotate %s --seal-with %s", path, names[1])
+	}})
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // TestKeysCreate: the command makes three files that only their owner reads, and never
@@ -53,6 +55,39 @@ func TestKeysRotate(t *testing.T) {
 		{[]string{"rotate", t.TempDir()}, 1, "", "has no authority"},
 	} {
 		code, stdout, stderr := run(t, append([]string{"keys"}, step.args...)...)
+		if code != step.code || !strings.Contains(stdout, step.says) || !strings.Contains(stderr, step.errs) {
+			t.Errorf("%v: exit %d, %q, %q", step.args, code, stdout, stderr)
+		}
+	}
+}
+
+// TestKeysRotateSecrets: the command rotates the key of Secrets in a file, says what follows, goes back, and finishes.
+func TestKeysRotateSecrets(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	if code, _, stderr := run(t, "keys", "create", dir); code != 0 {
+		t.Fatal(stderr)
+	}
+	file := filepath.Join(dir, encryptionFile)
+	keys, err := seal.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := keys.Names()[0]
+	for _, step := range []struct {
+		args       []string
+		code       int
+		says, errs string
+	}{
+		{[]string{file, "--finish"}, 1, "", "no rotation is under way"},
+		{[]string{file}, 0, "the way back: exeunt keys rotate " + file + " --seal-with " + old, ""},
+		{[]string{file}, 1, "", "a rotation is under way"},
+		{[]string{file, "--seal-with", old, "--finish"}, 2, "", "none of the others can be"},
+		{[]string{file, "--seal-with", old}, 0, "has the key " + old + " first", ""},
+		{[]string{dir, "--seal-with", old}, 1, "", "not for a directory"},
+		{[]string{file, "--finish"}, 0, "has the key " + old + " alone", ""},
+	} {
+		code, stdout, stderr := run(t, append([]string{"keys", "rotate"}, step.args...)...)
 		if code != step.code || !strings.Contains(stdout, step.says) || !strings.Contains(stderr, step.errs) {
 			t.Errorf("%v: exit %d, %q, %q", step.args, code, stdout, stderr)
 		}

@@ -182,6 +182,16 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 	for _, c := range h.Certificates {
 		p.line("certificate %s, until %s", c.Name, c.Expires.Format(time.DateOnly))
 	}
+	if k := h.Keys; k != nil {
+		switch {
+		case k.Lacking > 0:
+			p.line("secrets     sealed with %s; %s still without %s", k.Sealing, counted(k.Lacking, "replica"), k.Next)
+		case k.Left > 0 || k.Next != "":
+			p.line("secrets     sealed with %s; %s left under other keys", k.Sealing, counted(k.Left, "body"))
+		default:
+			p.line("secrets     sealed with %s, and nothing with another key: exeunt keys rotate FILE --finish", k.Sealing)
+		}
+	}
 	p.line("\n%-36s %8s %8s %8s %8s", "QUEUE", "DEPTH", "DUE", "FAILING", "LATE")
 	for _, q := range h.Queues {
 		p.line("%-36s %8d %8d %8d %8s", q.Name, q.Depth, q.Overdue, q.Failing, time.Duration(q.Lag)*time.Second)

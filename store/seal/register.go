@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -23,6 +24,7 @@ type Database struct {
 	DB     *sqldb.DB
 	Keys   *Keys // nil means nothing is sealed
 	Logger *slog.Logger
+	Every  time.Duration // between two looks at whether all replicas have the next sealing key
 }
 
 // QueryKey adds the statement that reads the name of the sealing key.
@@ -68,15 +70,32 @@ type WrongKeysError struct{ text string }
 
 func (e *WrongKeysError) Error() string { return e.text }
 
-// Register compares the keys of this process with those of the database, and
-// makes its first key the sealing key. It fails if a body in the database needs a
+// Register compares the keys of this process with those of the database. If no
+// other process can be there, or nothing seals yet, it makes its first key the
+// sealing key; Reseal does that otherwise. It fails if a body in the database needs a
 // key that this process lacks, unless lost names that key: then it gives those bodies up. It holds the
 // lock on the revision, so replicas that start at once run it one after the other. Error: *WrongKeysError.
 func (d *Database) Register(ctx context.Context, lost string) error {
-	keys := d.Keys
-	if keys == nil {
+	if d.Keys == nil {
 		return nil
 	}
+	if err := d.register(ctx, lost, d.DB.Engine() == sqldb.SQLite); err != nil {
+		return err
+	}
+	var have []string
+	for _, name := range d.Keys.Names() {
+		have = append(have, announced(name))
+	}
+	d.DB.Announce(have...)
+	return nil
+}
+
+// announced is how a process says that it has a key.
+func announced(name string) string { return "sealing key " + name }
+
+// register is Register. begin makes the first key the sealing key in any case.
+func (d *Database) register(ctx context.Context, lost string, begin bool) error {
+	keys := d.Keys
 	return d.DB.Transact(ctx, func(tx *sqldb.Tx) error {
 		var b sqldb.Batch
 		d.lock(&b)
@@ -87,7 +106,7 @@ func (d *Database) Register(ctx context.Context, lost string) error {
 		if err != nil {
 			return err
 		}
-		known := map[string]bool{}
+		known, sealing := map[string]bool{}, false
 		for _, r := range rows {
 			if r.name == lost {
 				if err := d.giveUp(ctx, tx, r.name); err != nil {
@@ -100,8 +119,9 @@ func (d *Database) Register(ctx context.Context, lost string) error {
 				return err
 			}
 			known[r.name] = keys.Has(r.name)
+			sealing = sealing || r.sealing && known[r.name]
 		}
-		b, err = registration(keys, known)
+		b, err = registration(keys, known, begin || !sealing)
 		if err != nil {
 			return err
 		}
@@ -112,7 +132,7 @@ func (d *Database) Register(ctx context.Context, lost string) error {
 // registration returns the statements that register the keys and kinds of this
 // process. known are the keys of the database, and whether this process has them;
 // no body needs a key that it lacks: see checkRegistered.
-func registration(keys *Keys, known map[string]bool) (b sqldb.Batch, err error) {
+func registration(keys *Keys, known map[string]bool, begin bool) (b sqldb.Batch, err error) {
 	for name, held := range known {
 		if !held {
 			b.Exec(deleteSealKey, name)
@@ -131,8 +151,10 @@ func registration(keys *Keys, known map[string]bool) (b sqldb.Batch, err error) 
 	for _, kind := range keys.Kinds() {
 		b.Exec(insertSealedKind, kind)
 	}
-	b.Exec(endSealing)
-	b.Exec(beginSealing, keys.Names()[0])
+	if begin {
+		b.Exec(endSealing)
+		b.Exec(beginSealing, keys.Names()[0])
+	}
 	return b, nil
 }
 
@@ -147,22 +169,9 @@ func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r register
 		}
 		return nil
 	}
-	var counts []int64
-	kinds, err := sealedKinds(ctx, tx)
+	bodies, err := countBodies(ctx, tx, r.name)
 	if err != nil {
 		return err
-	}
-	var b sqldb.Batch
-	prefix := Prefix(r.name)
-	for _, kind := range kinds {
-		b.Query(sqldb.Values(&counts), countSealed, kind, prefix, int64(len(prefix)))
-	}
-	if err := tx.Send(ctx, &b); err != nil {
-		return err
-	}
-	bodies := int64(0)
-	for _, n := range counts {
-		bodies += n
 	}
 	// On PostgreSQL another replica may be about to seal with this key.
 	if bodies == 0 && (!r.sealing || d.DB.Engine() == sqldb.SQLite) {
@@ -171,6 +180,25 @@ func (d *Database) checkRegistered(ctx context.Context, tx *sqldb.Tx, r register
 	return &WrongKeysError{fmt.Sprintf("%d bodies (of Secrets, unless more is configured) in this database are sealed with key %q, which %s does not have. "+
 		"Nothing is lost: find the key in the backup, or in encryption.yaml in the data directory of a replica that runs; add it to the end of the list of keys, "+
 		"or give that file with --encryption-provider-config, and start again. If the key is lost for good: docs/keys.md, \"The key is lost\"", bodies, r.name, keys.Source())}
+}
+
+// countBodies counts what is sealed with a key.
+func countBodies(ctx context.Context, s sqldb.Sender, key string) (bodies int64, err error) {
+	kinds, err := sealedKinds(ctx, s)
+	if err != nil {
+		return 0, err
+	}
+	var counts []int64
+	var b sqldb.Batch
+	prefix := Prefix(key)
+	for _, kind := range kinds {
+		b.Query(sqldb.Values(&counts), countSealed, kind, prefix, int64(len(prefix)))
+	}
+	err = s.Send(ctx, &b)
+	for _, n := range counts {
+		bodies += n
+	}
+	return bodies, err
 }
 
 func sealedKinds(ctx context.Context, s sqldb.Sender) ([]string, error) {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -19,7 +20,8 @@ const resealStep = 64
 
 // Reseal seals with the current sealing key all bodies that are in plain text
 // or under an older key, and unseals bodies of kinds that are no longer sealed.
-// One pass is enough: after this process has registered its key, nothing is
+// If replicas lack the first key of this process, it waits for them, and makes it
+// the sealing key when all have it. One pass after that is enough: nothing is
 // sealed with another key until a server with another first key starts, and that
 // server makes its own pass. Two passes at once have the same result. between runs a step between two
 // writes of the store.
@@ -27,8 +29,80 @@ func (d *Database) Reseal(ctx context.Context, between func(context.Context, fun
 	if d.Keys == nil {
 		return nil
 	}
-	r := resealing{Database: d, between: between}
-	return r.run(ctx)
+	for looks := 0; ; looks++ {
+		first, err := d.begin(ctx)
+		switch {
+		case err != nil && !sqldb.Unreachable(err):
+			return err
+		case err == nil && (first || looks == 0): // a pass with the key before seals what is in plain text
+			r := resealing{Database: d, between: between}
+			if err := r.run(ctx); err != nil || first {
+				return err
+			}
+		case looks == 3: // all that run have been seen
+			d.Logger.Info("not all replicas have the first key: the key before goes on sealing until they have", "key", d.Keys.Names()[0])
+		}
+		if !task.Sleep(ctx, d.Every) {
+			return nil
+		}
+	}
+}
+
+// begin makes the first key of this process the sealing key if no live replica lacks it, and reports whether it is.
+// A replica that has just started may not be seen: if it lacks the key, its writes of Secrets fail.
+func (d *Database) begin(ctx context.Context) (first bool, err error) {
+	state, err := d.Rotation(ctx)
+	if err != nil || state.Next == "" {
+		return err == nil, err
+	}
+	if state.Lacking > 0 || !state.known {
+		return false, nil
+	}
+	return true, d.register(ctx, "", true)
+}
+
+// Rotation is how far a change of the sealing key is.
+type Rotation struct {
+	Sealing string `json:"sealing"`           // the key that seals
+	Next    string `json:"next,omitempty"`    // the first key of this process, if another one seals
+	Lacking int    `json:"lacking,omitempty"` // live replicas without it
+	Left    int64  `json:"left"`              // bodies under keys that do not seal; only Progress counts them
+	known   bool   // Lacking is
+}
+
+// Rotation returns the state of a change of the sealing key.
+func (d *Database) Rotation(ctx context.Context) (r Rotation, err error) {
+	if _, err := d.DB.Row(ctx, readSealingKey, nil, &r.Sealing); err != nil {
+		return r, fmt.Errorf("read the sealing key: %w", err)
+	}
+	if first := d.Keys.Names()[0]; first != r.Sealing {
+		r.Next = first
+		r.Lacking, r.known, err = d.DB.Lacking(ctx, announced(first))
+	}
+	return r, err
+}
+
+// Progress is Rotation while the file of this process has several keys, with the number of bodies that are left; nil
+// otherwise. It reads all sealed bodies' beginnings.
+func (d *Database) Progress(ctx context.Context) (*Rotation, error) {
+	if d.Keys == nil || len(d.Keys.keys) == 1 {
+		return nil, nil
+	}
+	r, err := d.Rotation(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range d.Keys.Names() {
+		if name == r.Sealing {
+			continue
+		}
+		n, err := countBodies(ctx, d.DB, name)
+		if err != nil {
+			return nil, err
+		}
+		r.Left += n
+	}
+	return &r, nil
 }
 
 // resealing is one pass. Owned by one goroutine.
@@ -37,6 +111,7 @@ type resealing struct {
 	between func(context.Context, func() error) error
 
 	table           *table
+	with            string // the key of the last step
 	changed, failed int
 	plain           int // of changed: those that were in plain text
 }
@@ -64,9 +139,9 @@ func (r *resealing) report() {
 	switch {
 	case r.failed > 0:
 		r.Logger.Error("some bodies do not open: keep all keys; the lines above name the objects", "bodies", r.failed)
-	case r.changed > 0 || len(r.Keys.Names()) > 1:
+	case r.with == r.Keys.Names()[0] && (r.changed > 0 || len(r.Keys.Names()) > 1):
 		r.Logger.Info("every sealed body is under the first key: other keys may leave the configuration",
-			"key", r.Keys.Names()[0], "sealed again", r.changed)
+			"key", r.with, "sealed again", r.changed)
 	}
 }
 
@@ -104,6 +179,7 @@ func (r *resealing) step(ctx context.Context, kind string, after int64) (last in
 	if err != nil {
 		return 0, false, err
 	}
+	r.with = with
 	var b sqldb.Batch
 	for _, row := range rows {
 		body, err := r.again(row, with)

@@ -10,8 +10,8 @@
 // 32 random bytes), as in kube-apiserver's KMS v2: the number of bodies that one
 // key can seal has no practical limit.
 //
-// The package knows no database. Begin with Keys; Load reads them from a
-// file.
+// Begin with Keys; Load reads them from a file, RotateFile changes the file.
+// Database has what concerns the keys of all replicas.
 package seal
 
 import (
@@ -239,25 +239,32 @@ func Create(path string) (*Keys, error) {
 	return Parse([]byte(text), path)
 }
 
-// generate makes a configuration. The key has a random name, so that keys of two
-// servers have different names.
-func generate() string {
-	secret, name := make([]byte, keyBytes), make([]byte, 4)
-	_, _ = rand.Read(secret) // never fails
-	_, _ = rand.Read(name)
-	return fmt.Sprintf(`# The key that seals Secrets in the database. Keep a copy of this file, apart
+const fileHeader = `# The key that seals Secrets in the database. Keep a copy of this file, apart
 # from the database's backup: without it the Secrets cannot be read.
-# To use a new key, see "The key of Secrets" in docs/keys.md.
-apiVersion: apiserver.config.k8s.io/v1
+# To use a new key: exeunt keys rotate FILE
+`
+
+// generate makes a configuration.
+func generate() string {
+	made := generateKey()
+	return fmt.Sprintf(fileHeader+`apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
 - resources: [secrets]
   providers:
   - aesgcm:
       keys:
-      - name: key-%s
+      - name: %s
         secret: %s
-`, hex.EncodeToString(name), base64.StdEncoding.EncodeToString(secret))
+`, made.Name, made.Secret)
+}
+
+// generateKey makes a key with a random name, so that keys of two servers have different names.
+func generateKey() apiserverv1.Key {
+	secret, name := make([]byte, keyBytes), make([]byte, 4)
+	_, _ = rand.Read(secret) // never fails
+	_, _ = rand.Read(name)
+	return apiserverv1.Key{Name: "key-" + hex.EncodeToString(name), Secret: base64.StdEncoding.EncodeToString(secret)}
 }
 
 // Parse reads an EncryptionConfiguration. source names its file, for errors.
