@@ -58,7 +58,7 @@ var layers = map[string][]string{
 	"registry/repository":              {"internal/task", "registry", "registry/v1", "store", "kind", "kind/custom", "lifecycle", "object", "sqldb"},
 	"registry/importer":                {"internal/task", "registry/v1"},
 	"registry/v1":                      {},
-	"registry/blobstore":               {"internal/durable"},
+	"registry/blobstore":               {"internal/durable", "internal/lockfile"},
 	"registry/blobstore/blobstoretest": {"registry/blobstore"},
 	"registry/blobstore/s3test":        {},
 	"backup":                           {"internal/durable", "internal/task", "object", "store", "store/seal", "registry", "registry/blobstore", "internal/lockfile", "sqldb"},

@@ -168,6 +168,9 @@ func (r *restoration) openStorage(ctx context.Context) (blobstore.Marked, error)
 		return nil, err
 	}
 	to, ok := opened.(blobstore.Marked)
+	if _, moves := opened.(*blobstore.Moving); moves {
+		return nil, errors.New("a restore needs one place, and none to move from")
+	}
 	if !ok {
 		return nil, errors.New("this kind of storage cannot have an id")
 	}

@@ -56,6 +56,8 @@ func BindBlobStore(ctx context.Context, db *sqldb.DB, blobs blobstore.Marked, ac
 		return nil
 	case mark == id: // a crash came before noteStored
 		return noteStored(ctx, db, id)
+	case mark == blobstore.MovingMark+id && !accept:
+		return errors.New("its bytes are being moved to another place, or have been: name both, as s3://…,from=DIRECTORY, until the server says that all are there; then name the new one")
 	case accept:
 		log.Warn("the blob store was accepted as this database's own; look for lost bytes with exeunt registry verify", "id", id, "before", mark)
 	case mark != "":

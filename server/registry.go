@@ -42,6 +42,7 @@ type registryServer struct {
 	tokens   http.Handler  // the endpoint at registrytoken.Path
 	audit    *auditlog.Log // nil if there is none
 	garbage  *collect.Collector
+	mover    *registry.Mover // nil: the bytes have one place
 	metrics  *registryMetrics
 
 	strangers *inflight.Strangers
@@ -78,9 +79,16 @@ func (s *registryServer) describe(p *part) {
 	p.tasks = []task.Task{
 		{Name: "registry", Run: s.run}, {Name: "repositories", Run: s.objects.Run}, {Name: "registry-collector", Run: s.garbage.Run},
 	}
+	if s.mover != nil {
+		p.tasks = append(p.tasks, task.Loop("registry-move", s.mover.Run))
+	}
 	p.status = func(ctx context.Context, all *Status) error {
 		status, err := s.garbage.Stats(ctx)
 		all.Registry = &Images{GivenBackBytes: status.Reclaimed, UnlinkBytes: status.UnlinkBytes}
+		if s.mover != nil {
+			left, ended := s.mover.Left()
+			all.Registry.Move = &ImagesMove{Left: left, Ended: ended}
+		}
 		return err
 	}
 	p.reload = func(c Config) {
@@ -89,6 +97,9 @@ func (s *registryServer) describe(p *part) {
 	}
 	p.close = func() error {
 		_ = s.listener.Close() // run has closed it, unless it never ran
+		if s.mover != nil {
+			return s.mover.Close()
+		}
 		return nil
 	}
 }
@@ -136,8 +147,13 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 		DB: s.db, Blobs: blobs, Declare: repositories.Declare, Touched: repositories.Touch, Refresh: repositories.Refresh,
 		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Full: s.reserve.Full, Logger: c.Logger, Refuse: r.refuse(host),
 	}
-	if bucket, ok := blobs.(*blobstore.S3); ok {
+	if bucket, ok := blobs.(interface{ PartSize() int64 }); ok {
 		settings.ChunkMinLength = bucket.PartSize()
+	}
+	if moving, ok := blobs.(*blobstore.Moving); ok {
+		if r.mover, err = registry.NewMover(ctx, s.db, moving, c.Logger); err != nil {
+			return nil, errors.Join(fmt.Errorf("--registry-storage %s: %w", c.RegistryStorage, err), listener.Close())
+		}
 	}
 	front := &registryAccess{
 		Control: s.access, tokens: registrytoken.New(s.tokenKeys, c.ServiceAccountIssuer, time.Now), issuer: c.ServiceAccountIssuer,
@@ -158,10 +174,16 @@ func openBlobs(ctx context.Context, c Config) (blobstore.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--registry-storage: %w", err)
 	}
-	if _, ok := blobs.(blobstore.Redirector); !ok && c.RegistryRedirect {
-		return nil, fmt.Errorf("--registry-redirect: clients cannot fetch from %s: it needs --registry-storage s3://…", c.RegistryStorage)
-	}
 	return blobs, nil
+}
+
+// checkStorage refuses locations that cannot be opened.
+func checkStorage(c Config) error {
+	direct, err := blobstore.Check(c.RegistryStorage)
+	if err == nil && c.RegistryRedirect && !direct {
+		return fmt.Errorf("--registry-redirect: clients cannot fetch from %s: it needs --registry-storage s3://…, and no move to it", c.RegistryStorage)
+	}
+	return err
 }
 
 // checkBlobStore checks that the blob store belongs to the database.

@@ -17,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/seal"
 )
 
 // StatusPath is where administrators read the Status.
@@ -69,6 +70,13 @@ type (
 	Images struct {
 		GivenBackBytes int64 `json:"givenBackBytes"`
 		UnlinkBytes    int64 `json:"unlinkBytes"`
+
+		Move *ImagesMove `json:"move,omitempty"` // nil if the bytes have one place
+	}
+	// ImagesMove is a move of the registry's bytes to another place.
+	ImagesMove struct {
+		Left  int64 `json:"left"`  // files in the old place
+		Ended bool  `json:"ended"` // nothing needs the old place any more
 	}
 	// Certificate is a certificate of the server.
 	Certificate struct {

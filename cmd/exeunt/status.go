@@ -173,6 +173,11 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 	p.line("collector   %s", collector)
 	if r := h.Registry; r != nil {
 		p.line("registry    %s given back today (UTC), %s to be removed", humanBytes(r.GivenBackBytes), humanBytes(r.UnlinkBytes))
+		if m := r.Move; m != nil && m.Ended {
+			p.line("            all bytes are in the new place: take \",from=…\" out of registry-storage")
+		} else if m != nil {
+			p.line("            %s to be moved to the new place", counted(m.Left, "file"))
+		}
 	}
 	if h.LastBackup != nil {
 		p.line("backup      %s, %s ago", h.LastBackup.Format("2006-01-02 15:04 UTC"), now.Sub(*h.LastBackup).Round(time.Second))

@@ -9,7 +9,8 @@
 // The store makes the paths. A client neither sees nor sends one. Any other path
 // is refused with [ErrPath].
 //
-// [Dir] keeps bytes in a directory, [S3] in a bucket; [Open] opens either. A new
+// [Dir] keeps bytes in a directory, [S3] in a bucket; [Moving] moves them from one to
+// the other; [Open] opens each. A new
 // implementation must pass the suite in blobstoretest.
 package blobstore
 
@@ -126,12 +127,15 @@ type Writer interface {
 //
 //	s3://BUCKET[/PREFIX][?endpoint=URL&region=REGION&part-size=MIB]
 //
-// S3Config explains the parts.
+// S3Config explains the parts. NEW,from=OLD is a bucket to which the bytes of a directory move: Moving.
 func Open(ctx context.Context, location string) (Store, error) {
+	if _, err := Check(location); err != nil {
+		return nil, err
+	}
+	if to, from, moves := strings.Cut(location, movingFrom); moves {
+		return openMoving(ctx, to, from)
+	}
 	if !strings.HasPrefix(location, "s3:") {
-		if scheme, _, ok := strings.Cut(location, "://"); ok {
-			return nil, fmt.Errorf("open blob store %q: %s:// is not supported: want a directory, or s3://BUCKET/PREFIX", location, scheme)
-		}
 		return OpenDir(location)
 	}
 	c, err := ParseS3(location)
@@ -139,6 +143,22 @@ func Open(ctx context.Context, location string) (Store, error) {
 		return nil, err
 	}
 	return OpenS3(ctx, c)
+}
+
+// Check refuses a location that Open refuses by its text, and reports whether clients can fetch from the store.
+func Check(location string) (direct bool, err error) {
+	to, _, moves := strings.Cut(location, movingFrom)
+	if strings.HasPrefix(to, "s3:") {
+		_, err := ParseS3(to)
+		return !moves, err
+	}
+	if scheme, _, ok := strings.Cut(to, "://"); ok {
+		return false, fmt.Errorf("open blob store %q: %s:// is not supported: want a directory, or s3://BUCKET/PREFIX", location, scheme)
+	}
+	if moves {
+		return false, fmt.Errorf("open blob store %q: a move leads from a directory to s3://BUCKET/PREFIX", location)
+	}
+	return false, nil
 }
 
 // ParseS3 reads an s3:// location.
