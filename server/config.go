@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/internal/tracing/otlp"
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/sqldb"
 )
 
 // KubernetesMinor is the minor version of the Kubernetes API that the server serves.
@@ -220,7 +222,7 @@ type Setting struct {
 // and no listener.
 func Check(c Config) error {
 	c = c.withDefaults()
-	if err := checkAddresses(c); err != nil {
+	if err := errors.Join(checkAddresses(c), sqldb.Check(c.Database), checkStorage(c)); err != nil {
 		return err
 	}
 	if c.OTLPEndpoint != "" {

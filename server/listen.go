@@ -51,11 +51,17 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 // checkAddresses refuses addresses and names that the server cannot use, before
 // anything is written.
 func checkAddresses(c Config) error {
-	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
-		return fmt.Errorf("--listen %q: want HOST:PORT: %w", c.Listen, err)
-	}
-	if _, _, err := net.SplitHostPort(c.RegistryListen); c.RegistryListen != "" && err != nil {
-		return fmt.Errorf("--registry-listen %q: want HOST:PORT: %w", c.RegistryListen, err)
+	for flag, address := range map[string]string{"--listen": c.Listen, "--registry-listen": c.RegistryListen} {
+		if flag == "--registry-listen" && address == "" {
+			continue // no registry
+		}
+		_, port, err := net.SplitHostPort(address)
+		if err != nil {
+			return fmt.Errorf("%s %q: want HOST:PORT: %w", flag, address, err)
+		}
+		if _, err := net.LookupPort("tcp", port); err != nil {
+			return fmt.Errorf("%s: listen on %s: %w", flag, address, err)
+		}
 	}
 	if host, _, _ := net.SplitHostPort(c.RegistryListen); c.RegistryAnonymous && !loopback(host) {
 		return fmt.Errorf("--registry-anonymous: every client that reaches %s could push and delete: listen on a loopback address, or leave the flag out", c.RegistryListen)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -118,6 +119,42 @@ func Run(ctx context.Context, c Config) (err error) {
 	err = s.serve(ctx, storeCtx)
 	stopStore()
 	return errors.Join(err, stores.Wait())
+}
+
+// Try is Check, and builds all parts as Run does, on an empty database in a directory that it removes: it refuses what
+// Run refuses because of the settings and of the files that they name. It contacts no database and no bucket.
+func Try(ctx context.Context, c Config) (err error) {
+	if err := Check(c); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "exeunt-check-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c = c.withDefaults()
+	c.Data, c.Database, c.RegistryStorage, c.RegistryRedirect = dir, filepath.Join(dir, "exeunt.db"), filepath.Join(dir, "blobs"), false
+	c.Listen, c.Logger, c.GiveUpKey = "127.0.0.1:0", slog.New(slog.DiscardHandler), ""
+	if c.RegistryListen != "" {
+		c.RegistryListen = "127.0.0.1:0"
+	}
+	if c.Audit.LogPath != "" {
+		c.Audit.LogPath = filepath.Join(dir, "audit.log")
+	}
+	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{NoSync: true})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	st, err := openStore(ctx, c, db)
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	s := newServer(c, db, st)
+	return errors.Join(s.assemble(ctx), s.close())
 }
 
 // server is what its parts have in common.

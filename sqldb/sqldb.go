@@ -90,6 +90,20 @@ func open(ctx context.Context, database string, limits Limits) (db *DB, err erro
 	return db, nil
 }
 
+// Check refuses a database that OpenWithin refuses by its name alone.
+func Check(database string) error {
+	if isPostgres(database) {
+		if _, err := pgxpool.ParseConfig(database); err != nil {
+			return fmt.Errorf("open database: %w", err) // pgx leaves the password out
+		}
+		return nil
+	}
+	if scheme, _, other := strings.Cut(database, "://"); other {
+		return fmt.Errorf("open database: unknown scheme %q: need the path of a file, or a postgres:// URL", scheme)
+	}
+	return nil
+}
+
 func isPostgres(database string) bool {
 	return strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://")
 }

@@ -47,8 +47,8 @@ func openSQLite(ctx context.Context, path string, noSync bool) (*DB, error) {
 	if path == "" || strings.Contains(path, ":memory:") {
 		return nil, fmt.Errorf("open database %q: need the path of a file, or a postgres:// URL", path)
 	}
-	if scheme, _, ok := strings.Cut(path, "://"); ok {
-		return nil, fmt.Errorf("open database: unknown scheme %q: need the path of a file, or a postgres:// URL", scheme)
+	if err := Check(path); err != nil {
+		return nil, err
 	}
 	if err := pagealloc.Install(); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

@@ -20,13 +20,15 @@ func newConfigCheck() *cobra.Command {
 		Short: "Check a configuration file without starting a server",
 		Long: `Check a configuration file as the server reads it with --config FILE, together with
 the environment variables EXEUNT_…, without starting a server. The exit code is 1 if a
-start would refuse it. With -o json the result is every setting, its value and its source.`,
+start would refuse it: all parts are built as a start builds them, on an empty database
+that is removed again, so files that the settings name are read too. It asks neither the
+database nor the bucket, and listens on no configured address. With -o json the result is every setting, its value and its source.`,
 		Example: `  exeunt config check /etc/exeunt/exeunt.yaml`,
 		Args:    exactly(1, "the file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := readConfig(cmd.Context(), map[string]string{settings.ConfigFlag: args[0]})
 			if err == nil {
-				err = server.Check(c)
+				err = server.Try(cmd.Context(), c)
 			}
 			if err != nil {
 				return err

@@ -64,6 +64,7 @@ func newRoot() *cobra.Command {
 	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), past.NewHistory(&session{}), past.NewBlame(&session{}), past.NewRevert(&session{}), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newDiff(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	eachCommand(root, settings.ReadUnits)
+	eachCommand(root, settings.RefuseSecrets)
 	return root
 }
 

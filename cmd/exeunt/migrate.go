@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 
@@ -184,11 +183,6 @@ Give a URL with a password as EXEUNT_TO, or the password as PGPASSWORD or in a f
   exeunt migrate database --database postgres://exeunt@db.example/exeunt --data /var/lib/exeunt --to /var/lib/exeunt/exeunt.db`,
 		Args: exactly(0, "only flags"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if u, err := url.Parse(to); err == nil && u.User != nil {
-				if _, has := u.User.Password(); has {
-					return errors.New("--to has a password, which other users of this machine can read: give the URL as EXEUNT_TO, or the password as PGPASSWORD")
-				}
-			}
 			if to = cmp.Or(to, os.Getenv("EXEUNT_TO")); to == "" {
 				return errors.New("--to: say where the copy goes: postgres://USER@HOST/DATABASE, or the path of a new SQLite file")
 			}

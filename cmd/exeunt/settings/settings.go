@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
@@ -134,6 +135,26 @@ func withoutSecret(err error, value string) error {
 	return errors.New(strings.ReplaceAll(err.Error(), value, mask(value)))
 }
 
+// RefuseSecrets makes a command refuse flags whose URL has a password.
+func RefuseSecrets(c *cobra.Command) {
+	check := c.Args
+	if !c.Runnable() || check == nil {
+		return
+	}
+	c.Args = func(cmd *cobra.Command, args []string) (err error) {
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			if u, parseErr := url.Parse(f.Value.String()); parseErr == nil && strings.Contains(f.Value.String(), "://") && hideSecrets(u) {
+				err = fmt.Errorf("--%s has a password, which other users of this machine can read: give it as %s in the environment, "+
+					"or in the file of exeunt serve --config; that of PostgreSQL also as PGPASSWORD or in a file (PGPASSFILE)", f.Name, EnvironmentName(f.Name))
+			}
+		})
+		if err != nil {
+			return err
+		}
+		return check(cmd, args)
+	}
+}
+
 // mask hides the passwords of a URL: the one of its user, and those of its query.
 func mask(value string) string {
 	if !strings.Contains(value, "://") {
@@ -143,15 +164,22 @@ func mask(value string) string {
 	if err != nil {
 		return "(hidden: not a URL)"
 	}
+	hideSecrets(u)
+	return u.Redacted()
+}
+
+// hideSecrets hides the secrets in the query of a URL, and reports whether it has one there or a user's password.
+func hideSecrets(u *url.URL) (found bool) {
+	_, found = u.User.Password()
 	query := u.Query()
 	for name := range query {
 		lower := strings.ToLower(name)
 		if slices.ContainsFunc([]string{"pass", "secret", "token", "key", "sig"}, func(part string) bool { return strings.Contains(lower, part) }) {
-			query[name] = []string{"xxxxx"}
+			query[name], found = []string{"xxxxx"}, true
 			u.RawQuery = query.Encode()
 		}
 	}
-	return u.Redacted()
+	return found
 }
 
 // CommaSeparated joins values as repeatable flags read them.
