@@ -143,7 +143,7 @@ func withCleanup(refusal, after error) error {
 func internalError(err error) *Error {
 	switch {
 	case errors.Is(err, blobstore.ErrFull):
-		return errorf(Unavailable, "the registry's storage is full")
+		return errorf(Unavailable, "the registry's storage is full: delete images, or give it more space")
 	case errors.Is(err, blobstore.ErrOverloaded):
 		return errorf(TooManyRequests, "the registry's storage is overloaded; try again later")
 	case errors.Is(err, blobstore.ErrUnavailable):

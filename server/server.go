@@ -137,6 +137,7 @@ func Try(ctx context.Context, c Config) (err error) {
 	c = c.withDefaults()
 	c.Data, c.Database, c.RegistryStorage, c.RegistryRedirect = dir, filepath.Join(dir, "exeunt.db"), filepath.Join(dir, "blobs"), false
 	c.Listen, c.Logger, c.GiveUpKey = "127.0.0.1:0", slog.New(slog.DiscardHandler), ""
+	redirectKlog(ctx, c.Logger)
 	if c.RegistryListen != "" {
 		c.RegistryListen = "127.0.0.1:0"
 	}

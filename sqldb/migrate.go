@@ -1,12 +1,14 @@
 package sqldb
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"github.com/exeunt/exeunt/sqldb/schema"
@@ -104,12 +106,20 @@ func (db *DB) runSteps(ctx context.Context, steps []schema.Migration) error {
 	}
 }
 
+// firstVersioned is the first step whose name is followed by the version of the program that ran it, for the message of an
+// older program. Programs that know only earlier steps compare the names of those.
+const firstVersioned = 21
+
 func apply(ctx context.Context, tx *sql.Tx, step schema.Migration) error {
 	// Without arguments both drivers run all the statements of a script.
 	if _, err := tx.ExecContext(ctx, step.SQL); err != nil {
 		return fmt.Errorf("step %d (%s): %w", step.Number, step.Name, err)
 	}
-	if _, err := tx.ExecContext(ctx, insertMigration, step.Number, step.Name); err != nil {
+	name := step.Name
+	if info, ok := debug.ReadBuildInfo(); ok && step.Number >= firstVersioned {
+		name += "@" + info.Main.Version
+	}
+	if _, err := tx.ExecContext(ctx, insertMigration, step.Number, name); err != nil {
 		return fmt.Errorf("step %d (%s): %w", step.Number, step.Name, err)
 	}
 	return nil
@@ -125,19 +135,21 @@ const (
 // pending returns the steps that have not run. It fails if the database has steps
 // that this program does not know.
 func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schema.Migration, error) {
-	done := 0
+	done, newer := 0, error(nil)
 	err := eachRow(ctx, tx, func(rows *sql.Rows) error {
 		var number int
 		var name string
 		if err := rows.Scan(&number, &name); err != nil {
 			return err
 		}
+		name, version, _ := strings.Cut(name, "@")
 		if number == unfinished {
 			return ErrUnfinished
 		}
-		if number > len(steps) {
-			return fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it, use that version, go back with its exeunt migrate down, or use a backup",
-				number, name, len(steps))
+		if number > len(steps) { // the last one counts
+			newer = fmt.Errorf("the database is at step %d (%s), but this program knows only %d steps: a newer version has used it: "+
+				"install exeunt %s, go back with its exeunt migrate down, or use a backup", number, name, len(steps), cmp.Or(version, "of that version"))
+			return nil
 		}
 		if number == oldNumber && name == oldName {
 			return errors.New("a version from before the first release made this database, and there is no migration from those versions: " +
@@ -150,7 +162,7 @@ func pending(ctx context.Context, tx *sql.Tx, steps []schema.Migration) ([]schem
 		done++
 		return nil
 	}, listMigrations)
-	return steps[done:], err
+	return steps[done:], cmp.Or(err, newer)
 }
 
 const (

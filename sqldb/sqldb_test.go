@@ -81,8 +81,10 @@ func TestOpenAgain(t *testing.T) {
 
 func TestOpenRefusesAnotherSchema(t *testing.T) {
 	for name, test := range map[string]struct{ statement, want string }{
-		"newer":       {"INSERT INTO migrations (number, name) VALUES (9999, 'from_the_future')", "newer version"},
-		"not our own": {"UPDATE migrations SET name = 'strange' WHERE number = 1", "belongs to something else"},
+		"newer":        {"INSERT INTO migrations (number, name) VALUES (9999, 'from_the_future')", "newer version"},
+		"newer twice":  {"INSERT INTO migrations (number, name) VALUES (9998, 'x@v8.0.0'), (9999, 'y@v9.1.0')", "at step 9999 (y), but"},
+		"of a version": {"INSERT INTO migrations (number, name) VALUES (9998, 'x@v8.0.0'), (9999, 'y@v9.1.0')", "install exeunt v9.1.0"},
+		"not our own":  {"UPDATE migrations SET name = 'strange' WHERE number = 1", "belongs to something else"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, engine := range dbtest.Engines() {

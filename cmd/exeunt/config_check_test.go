@@ -86,19 +86,19 @@ func TestConfigCheckAsStart(t *testing.T) {
 		"client-ca-file: " + wrong:                                   true,
 		"authority-dir: " + folder:                                   true,
 		"encryption-provider-config: " + wrong:                       true,
-		"encryption-provider-config: /no/where":                       true,
+		"encryption-provider-config: /no/where":                      true,
 		"authentication-config: " + wrong:                            true,
 		"authorization-config: " + wrong:                             true,
-		"token-auth-file: /no/where":                                  true,
+		"token-auth-file: /no/where":                                 true,
 		"service-account-signing-key-file: " + wrong:                 true,
 		"oidc-issuer-url: http://plain.example":                      true,
 		"audit-policy-file: " + wrong:                                true,
-		"audit-webhook-config-file: /no/where":                        true,
-		"management-kubeconfig: /no/where":                            true,
+		"audit-webhook-config-file: /no/where":                       true,
+		"management-kubeconfig: /no/where":                           true,
 		"events-webhook: nonsense":                                   true,
 		"otlp-endpoint: nonsense":                                    true,
 		"backup-recipients: [nobody]":                                true,
-		"manifests: /no/where":                                        false, // a problem of its status
+		"manifests: /no/where":                                       false, // a problem of its status
 	} {
 		if got := same(t, text); got != refused {
 			t.Errorf("%q: refused: %v", text, got)

@@ -150,6 +150,9 @@ func (s *S3) check(ctx context.Context) error {
 		return errors.New("there is no such bucket: make it first")
 	}
 	_, err = s.put(ctx, s.key(".exeunt"), []byte("blobs of an Exeunt registry; do not change by hand\n"))
+	if errors.Is(err, ErrFull) {
+		return nil // deletions must work on a full bucket
+	}
 	return err
 }
 
@@ -251,7 +254,7 @@ func s3Error(err error) error {
 		return ErrNotFound
 	case response.Code == "SlowDown" || response.StatusCode == http.StatusTooManyRequests:
 		kind = ErrOverloaded
-	case response.Code == "QuotaExceeded" || response.StatusCode == http.StatusInsufficientStorage:
+	case response.StatusCode == http.StatusInsufficientStorage || response.Code == "QuotaExceeded" || response.Code == "XMinioAdminBucketQuotaExceeded":
 		kind = ErrFull
 	case response.StatusCode < http.StatusInternalServerError:
 		return err // the request is forbidden or invalid

@@ -158,6 +158,7 @@ func TestS3Faults(t *testing.T) {
 		{502, "", blobstore.ErrUnavailable},
 		{507, "InsufficientStorage", blobstore.ErrFull},
 		{403, "QuotaExceeded", blobstore.ErrFull},
+		{400, "XMinioAdminBucketQuotaExceeded", blobstore.ErrFull},
 		{0, "", blobstore.ErrUnavailable},
 	} {
 		for _, size := range []int{1, 6 << 20} {

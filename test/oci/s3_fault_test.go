@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,6 +160,58 @@ func TestS3Faults(t *testing.T) {
 				f.whole(at)
 			}
 			t.Logf("%d of %d pushes succeeded", len(f.pushed), f.n)
+			t.Log(s.VerifyRegistry(t, "--registry-storage", s3.location))
+		})
+	}
+}
+
+// full is a bucket without space: it refuses what would need more.
+func full(status int, code string) fault {
+	return func(w http.ResponseWriter, req *http.Request, forward http.Handler) {
+		if req.Method == http.MethodPut || req.Method == http.MethodPost {
+			answerS3(status, code)(w, req, forward)
+			return
+		}
+		forward.ServeHTTP(w, req)
+	}
+}
+
+// TestS3Full: while the bucket is full, pushes are refused with an error that says so. Pulls, deletes and the collector
+// go on, also after a kill: the server starts.
+func TestS3Full(t *testing.T) {
+	for _, engine := range []string{harness.SQLite, harness.Postgres} {
+		t.Run(engine, func(t *testing.T) {
+			s3 := newFaultyS3(t)
+			s := harness.Start(t, engine, "--registry-storage", s3.location, soon)
+			f := faultFlow{http: s.RegistryHTTP(), craneFlow: craneFlow{t: t, at: s.Registry() + "/"}, pushed: map[string]v1.Image{}}
+			if !f.push() {
+				t.Fatal("the first push failed")
+			}
+			other, err := random.Image(100<<10, 1)
+			f.check(err)
+			for code, status := range map[string]int{"XMinioStorageFull": 507, "QuotaExceeded": 403, "XMinioAdminBucketQuotaExceeded": 400} {
+				s3.always(full(status, code))
+				err := remote.Write(f.ref("shop/web:other"), other, loggedIn(), remote.WithRetryBackoff(remote.Backoff{Steps: 1}))
+				var answer *transport.Error
+				if !errors.As(err, &answer) || answer.StatusCode != http.StatusServiceUnavailable || !strings.Contains(answer.Error(), "storage is full") {
+					t.Errorf("%s: %v", code, err)
+				}
+			}
+			s.Kill()
+			s.Start()
+			f.at = s.Registry() + "/"
+			f.whole("shop/web:v1")
+			digest, err := f.pushed["shop/web:v1"].Digest()
+			f.check(err)
+			f.check(crane.Delete(f.at + "shop/web@" + digest.String()))
+			harness.Until(t, "the bytes to go", func() error {
+				if left := s.Query(`SELECT path FROM blobs WHERE NOT small UNION ALL SELECT path FROM gc_unlink_queue`); len(left) > 0 {
+					return fmt.Errorf("left: %v", left)
+				}
+				return nil
+			})
+			s3.heal()
+			f.check(remote.Write(f.ref("shop/web:other"), other, loggedIn()))
 			t.Log(s.VerifyRegistry(t, "--registry-storage", s3.location))
 		})
 	}
