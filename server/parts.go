@@ -143,7 +143,7 @@ func (s *server) addDatabase(context.Context) error {
 				all.BackupDue = &due
 			}
 			var keysErr error
-			all.Keys, keysErr = s.store.KeyRotation(ctx)
+			all.Keys, keysErr = s.store.Sealed().Progress(ctx)
 			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
 			if bytes, free, err := disk(s.config.Data); err == nil {
 				all.Disk = Disk{Bytes: bytes, Free: free, Full: s.reserve.Full()}

@@ -85,6 +85,13 @@ type (
 	}
 )
 
+func (m *ImagesMove) String() string {
+	if m.Ended {
+		return `all bytes are in the new place: take ",from=…" out of registry-storage`
+	}
+	return fmt.Sprintf("files to be moved to the new place: %d", m.Left)
+}
+
 // statusTimeout bounds the questions of one Status.
 const statusTimeout = 10 * time.Second
 

@@ -114,7 +114,7 @@ func TestRotationOverReplicas(t *testing.T) {
 	sealing := func(s running, key, next string, lacking int) {
 		t.Helper()
 		dbtest.Until(t, "the state of the rotation", func() error {
-			r, err := s.KeyRotation(t.Context())
+			r, err := s.Sealed().Progress(t.Context())
 			if err != nil || r == nil || r.Sealing != key || r.Next != next || r.Lacking != lacking {
 				return fmt.Errorf("%+v, %w", r, err)
 			}

@@ -255,10 +255,8 @@ func (s *Store) runResealer(ctx context.Context) {
 	}
 }
 
-// KeyRotation returns how far a change of the key that seals Secrets is; nil if none is under way.
-func (s *Store) KeyRotation(ctx context.Context) (*seal.Rotation, error) {
-	return s.sealed.Progress(ctx)
-}
+// Sealed has the keys of Secrets.
+func (s *Store) Sealed() *seal.Database { return &s.sealed }
 
 // Unavailable reports whether an error of this package means that nothing was done
 // because the store is stopping or its database cannot be reached. The client may

@@ -20,9 +20,8 @@ func newConfigCheck() *cobra.Command {
 		Short: "Check a configuration file without starting a server",
 		Long: `Check a configuration file as the server reads it with --config FILE, together with
 the environment variables EXEUNT_…, without starting a server. The exit code is 1 if a
-start would refuse it: all parts are built as a start builds them, on an empty database
-that is removed again, so files that the settings name are read too. It asks neither the
-database nor the bucket, and listens on no configured address. With -o json the result is every setting, its value and its source.`,
+start would refuse it: all parts are built as by a start, on an empty database that goes
+again, and files that the settings name are read. It does not ask the database. With -o json the result is every setting, its value and its source.`,
 		Example: `  exeunt config check /etc/exeunt/exeunt.yaml`,
 		Args:    exactly(1, "the file"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -80,15 +80,13 @@ From then on the new authority signs all certificates, and clients that know onl
 old one are still accepted, and still accept the server. Give clients their new
 kubeconfig or certificate in this time. Then --finish ends the trust in the old authority.
 
-Given a file, encryption.yaml, it puts a new key for Secrets first. Restart one replica
-after the other: the last one to have the new key seals with it, and then all do; what is
-there is sealed again. "exeunt status" shows how far it is. Then --finish removes the old
-key, and keeps the file with it beside. Until then --seal-with KEY goes back.`,
+Given a file, encryption.yaml, it puts a new key for Secrets first. Restart one replica after
+the other: when all have the new key they seal with it, and what is there is sealed again;
+"exeunt status" shows it. --finish removes the old key; until then --seal-with KEY goes back.`,
 		Example: `  exeunt keys rotate /var/lib/exeunt/pki
   systemctl restart exeunt
   exeunt keys rotate /var/lib/exeunt/pki --finish
   systemctl restart exeunt
-
   exeunt keys rotate /var/lib/exeunt/encryption.yaml`,
 		Args: exactly(1, "the directory with ca.crt and ca.key, or the file encryption.yaml"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -120,29 +118,18 @@ key, and keeps the file with it beside. Until then --seal-with KEY goes back.`,
 }
 
 // rotateSecrets changes the file of the keys of Secrets by one step.
-func rotateSecrets(cmd *cobra.Command, o output, path string, finish bool, with string) (err error) {
-	var keys *seal.Keys
-	var before string
-	switch {
-	case finish:
-		keys, before, err = seal.FinishFile(path)
-	case with != "":
-		keys, err = seal.SealWith(path, with)
-	default:
-		keys, err = seal.RotateFile(path)
-	}
+func rotateSecrets(cmd *cobra.Command, o output, path string, finish bool, with string) error {
+	keys, before, err := seal.ChangeFile(path, finish, with)
 	if err != nil {
 		return err
 	}
 	names := keys.Names()
-	value := map[string]any{"file": path, "keys": names, "finished": finish, "before": before}
-	return o.print(cmd.OutOrStdout(), document{value: value, text: func(p *printer) {
+	return o.print(cmd.OutOrStdout(), document{value: map[string]any{"file": path, "keys": names, "finished": finish, "before": before}, text: func(p *printer) {
 		if finish {
 			p.line("%s has the key %s alone; restart the servers that use it. %s is the file before: keep it as long as backups from its time", path, names[0], before)
 			return
 		}
 		p.line("%s has the key %s first: copy it to every replica, and restart them. All seal with it when the last one has it", path, names[0])
-		p.line("when exeunt status says that no body is left under another key: exeunt keys rotate %s --finish", path)
-		p.line("the way back: exeunt keys rotate %s --seal-with %s", path, names[1])
+		p.line("when exeunt status says that nothing is sealed with another key: exeunt keys rotate %s --finish\nthe way back: exeunt keys rotate %[1]s --seal-with %[2]s", path, names[1])
 	}})
 }

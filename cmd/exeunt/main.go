@@ -63,8 +63,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), past.NewHistory(&session{}), past.NewBlame(&session{}), past.NewRevert(&session{}), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newDiff(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
-	eachCommand(root, settings.ReadUnits)
-	eachCommand(root, settings.RefuseSecrets)
+	eachCommand(root, func(c *cobra.Command) { settings.ReadUnits(c); settings.RefuseSecrets(c) })
 	return root
 }
 

@@ -177,8 +177,7 @@ Until it has ended, no server starts on the copy. Then start the server with the
 --database, and with the same --data and --registry-storage as before; never start one on
 the old database again, because clients would see the past.
 
-Give a URL with a password as EXEUNT_TO, or the password as PGPASSWORD or in a file
-(PGPASSFILE): other users of the machine can read arguments.`,
+A password belongs into EXEUNT_TO, PGPASSWORD or PGPASSFILE: others can read arguments.`,
 		Example: `  exeunt migrate database --data /var/lib/exeunt --to postgres://exeunt@db.example/exeunt
   exeunt migrate database --database postgres://exeunt@db.example/exeunt --data /var/lib/exeunt --to /var/lib/exeunt/exeunt.db`,
 		Args: exactly(0, "only flags"),

@@ -173,10 +173,8 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 	p.line("collector   %s", collector)
 	if r := h.Registry; r != nil {
 		p.line("registry    %s given back today (UTC), %s to be removed", humanBytes(r.GivenBackBytes), humanBytes(r.UnlinkBytes))
-		if m := r.Move; m != nil && m.Ended {
-			p.line("            all bytes are in the new place: take \",from=…\" out of registry-storage")
-		} else if m != nil {
-			p.line("            %s to be moved to the new place", counted(m.Left, "file"))
+		if r.Move != nil {
+			p.line("            %s", r.Move)
 		}
 	}
 	if h.LastBackup != nil {
@@ -187,15 +185,8 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 	for _, c := range h.Certificates {
 		p.line("certificate %s, until %s", c.Name, c.Expires.Format(time.DateOnly))
 	}
-	if k := h.Keys; k != nil {
-		switch {
-		case k.Lacking > 0:
-			p.line("secrets     sealed with %s; %s still without %s", k.Sealing, counted(k.Lacking, "replica"), k.Next)
-		case k.Left > 0 || k.Next != "":
-			p.line("secrets     sealed with %s; %s left under other keys", k.Sealing, counted(k.Left, "body"))
-		default:
-			p.line("secrets     sealed with %s, and nothing with another key: exeunt keys rotate FILE --finish", k.Sealing)
-		}
+	if h.Keys != nil {
+		p.line("secrets     %s", h.Keys)
 	}
 	p.line("\n%-36s %8s %8s %8s %8s", "QUEUE", "DEPTH", "DUE", "FAILING", "LATE")
 	for _, q := range h.Queues {

@@ -70,6 +70,16 @@ type Rotation struct {
 	known   bool   // Lacking is
 }
 
+func (r *Rotation) String() string {
+	switch {
+	case r.Lacking > 0:
+		return fmt.Sprintf("sealed with %s; replicas still without %s: %d", r.Sealing, r.Next, r.Lacking)
+	case r.Left > 0 || r.Next != "":
+		return fmt.Sprintf("sealed with %s; bodies left under other keys: %d", r.Sealing, r.Left)
+	}
+	return fmt.Sprintf("sealed with %s, and nothing with another key: exeunt keys rotate FILE --finish", r.Sealing)
+}
+
 // Rotation returns the state of a change of the sealing key.
 func (d *Database) Rotation(ctx context.Context) (r Rotation, err error) {
 	if _, err := d.DB.Row(ctx, readSealingKey, nil, &r.Sealing); err != nil {

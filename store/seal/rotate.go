@@ -19,6 +19,19 @@ import (
 // At any moment of it they may start: a key that seals is in the file, and a file
 // that loses a key stays beside it under the name of that key.
 
+// ChangeFile does one step: FinishFile, SealWith a key, or RotateFile.
+func ChangeFile(path string, finish bool, with string) (keys *Keys, before string, err error) {
+	switch {
+	case finish:
+		return FinishFile(path)
+	case with != "":
+		keys, err = SealWith(path, with)
+	default:
+		keys, err = RotateFile(path)
+	}
+	return keys, "", err
+}
+
 var errNoRotation = errors.New("it has one key, so no rotation is under way")
 
 // RotateFile puts a new key first in a file with one key. The key before stays.
