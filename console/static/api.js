@@ -69,7 +69,8 @@ export const forgetRights = () => reviews.clear();
 /** Whether the session has a right. The server decides in the end; this is what the page offers.
  * @param {string} verb @param {string} group @param {string} resource @param {string} [namespace] @param {string} [name] */
 export async function may(verb, group, resource, namespace, name) {
-  const r = await rules(namespace || (group === "" && resource === "namespaces" && name) || "-");
+  // A namespace is in itself, but a list of namespaces is in none, whatever it selects.
+  const r = await rules(namespace || (group === "" && resource === "namespaces" && verb !== "list" && verb !== "watch" && name) || "-");
   const has = (/** @type {string[] | undefined} */ list, /** @type {string} */ item) => (list || []).some((x) => x === "*" || x === item);
   return r.incomplete || r.resourceRules.some((/** @type {any} */ x) => has(x.verbs, verb) && has(x.apiGroups, group) && has(x.resources, resource) &&
     (!(x.resourceNames || []).length || (!!name && x.resourceNames.includes(name))));

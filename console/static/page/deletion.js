@@ -7,7 +7,7 @@ import { Failure, get, send, ask, may, kindOf, pathOf, query, cascade, cascadeOf
 import { replace as go } from "../address.js";
 import { useKind, useObject, Ownership } from "./object.js";
 import { Remedy } from "./why.js";
-import { Restoring, Restores } from "./restore.js";
+import { Restoring, Restores, mayRestore } from "./restore.js";
 
 export const policies = ["Background", "Foreground", "Orphan"];
 /** From this many objects on, the name must be typed. */
@@ -168,13 +168,14 @@ function Deletion({ cascade: c, error, again }) {
   const rate = useRate(c);
   const [back, setBack] = choice("back");
   const report = useAnswer((signal) => (going ? ask("deletionreports", "DeletionReport", { object: { uid: root.uid } }, signal) : Promise.resolve(null)), 1500, [c.metadata.name, going]);
+  const mayCall = useRight(() => mayRestore(root), [root.uid]);
   const held = report.data ? holders(report.data.reasons || []) : [];
   const total = s.removed + s.remaining;
-  useActions([leadsTo("Why: all reasons", "#/why/" + encodeURIComponent(root.uid)), ...(going && !back ? [{ label: "Call this deletion back…", run: () => setBack("yes") }] : [])]);
+  useActions([leadsTo("Why: all reasons", "#/why/" + encodeURIComponent(root.uid)), ...(going && mayCall && !back ? [{ label: "Call this deletion back…", run: () => setBack("yes") }] : [])]);
   const title = going ? "Deleting" : s.state === "restored" ? "Restored" : "Deleted";
   return html`<${Page} title=${html`${title} <span class="kind">${root.kind}</span> ${root.name}${total > 1 && html`, and what ${going ? "leaves" : "left"} with it`}`}
     sub=${html`${root.namespace && `in ${root.namespace}, `}asked for <${Age} at=${c.spec.startedAt} /> by ${c.spec.requestedBy}${c.spec.confirmedBy && html`, <span id="confirmed">confirmed by ${c.spec.confirmedBy}</span>`}; ${stateOf(c)}`}
-    actions=${html`${going && !back && html`<button type="button" onClick=${() => setBack("yes")}>Call it back…</button>`}<a class="button" href="#/archive">Archive</a>`}>
+    actions=${html`${going && mayCall && !back && html`<button type="button" onClick=${() => setBack("yes")}>Call it back…</button>`}<a class="button" href="#/archive">Archive</a>`}>
     <${Problem} error=${error} />
     <${Panel} title="Progress" wide>
       <p id="progress" role="status"><${State} state=${going ? "leaving" : "gone"} text=${`${count(s.removed, "object")} gone, ${left(c)} left`} />${going && ` of ${s.remaining > mostFollowing ? "more than " : ""}${total.toLocaleString("en")}`}${rate >= 1 && s.remaining > 0 && `, ${Math.round(rate).toLocaleString("en")} a second, about ${duration((s.remaining / rate) * 1000)} to go`}</p>

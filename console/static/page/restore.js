@@ -16,20 +16,27 @@ export async function restore(spec) {
   return made;
 }
 
+/** Whether the user may bring an object back: that needs create on it. @param {any} o a reference */
+export async function mayRestore(o) {
+  const kind = await kindOf(o.apiVersion, o.kind); // that of a removed definition has none
+  return await may("create", "lifecycle.exeunt.dev", "restores") && (!kind || may("create", kind.group, kind.resource, o.namespace, o.name));
+}
+
 /** The plan of a restore. @param {{cascade: any, again: () => void}} props */
 export function Restoring({ cascade: c, again }) {
   const id = c.metadata.name;
-  const plan = useAnswer((signal) => ask("restores", "Restore", { cascade: id, dryRun: true }, signal), 0, [id, c.status.restored, c.status.removed, c.status.remaining]);
-  const right = useRight(() => may("create", "lifecycle.exeunt.dev", "restores"), []);
+  const right = useRight(() => mayRestore(c.spec.root), [c.spec.root.uid]);
+  const plan = useAnswer(async (signal) => (right ? ask("restores", "Restore", { cascade: id, dryRun: true }, signal) : undefined), 0, [right, id, c.status.restored, c.status.removed, c.status.remaining]);
   const [one, setOne] = choice("one");
   const s = plan.data;
   const comes = s ? s.created + (s.waiting || 0) + (s.calledOff || 0) : 0;
   const chosen = s && (s.results || []).find((/** @type {any} */ r) => r.uid === one);
   return html`<${Panel} title="What restoring would change" wide>
     <${Problem} error=${plan.error} />
-    ${!s && !plan.error && html`<${Loading} label="Working out the plan" />`}
+    ${right === false && html`<p class="notice">Your roles have no right to restore ${c.spec.root.kind} ${c.spec.root.name}: that needs the right to create it.</p>`}
+    ${!s && !plan.error && right !== false && html`<${Loading} label="Working out the plan" />`}
     ${s && html`<p id="restore-plan" role="status">${count(s.created, "object")} would come back, ${s.skipped} would be skipped${s.failed ? `, ${s.failed} would fail` : ""}${s.calledOff ? `, ${count(s.calledOff, "deletion")} would be called off` : ""}${s.waiting ? `, ${s.waiting} are still being deleted and would come back when they are gone` : ""}${s.conflicts ? `, ${count(s.conflicts, "name")} taken` : ""}.</p>
-      ${right === false ? html`<p class="notice">Your roles have no right to restore.</p>` : html`<p class="actions"><${Act} id="restore-now" kind="primary" disabled=${comes === 0} run=${async () => { await restore({ cascade: id }); again(); }}>Restore ${count(comes, "object")}<//></p>`}
+      <p class="actions"><${Act} id="restore-now" kind="primary" disabled=${comes === 0} run=${async () => { await restore({ cascade: id }); again(); }}>Restore ${count(comes, "object")}<//></p>
       <${Command} text=${`exeunt restore --cascade ${id}`} />
       <${Results} results=${s.results} plan choose=${setOne} />`}
     ${chosen && html`<${One} result=${chosen} right=${right} onClose=${() => setOne("")} again=${again} />`}

@@ -3,7 +3,7 @@
 
 import { html, useState, useRef, useAnswer, useRight, Page, Panel, Problem, Loading, Ref, Age, State, Act, Dialog, Command, count } from "../view.js";
 import { ask, send, post, may, mayVisit, kindOf, pathOf, cascadeOf, session } from "../api.js";
-import { restore } from "./restore.js";
+import { restore, mayRestore } from "./restore.js";
 
 /** @param {{uid: string}} props */
 export function Why({ uid }) {
@@ -43,10 +43,7 @@ export function Remedy({ reason, about, again }) {
     const kind = (finalizer || reason.type === "Guard") && await kindOf(about.apiVersion, about.kind);
     return !!kind && may(verb, kind.group, kind.resource, about.namespace, about.name);
   }, [reason.type, about.uid, about.name]);
-  const mayRestore = useRight(async () => {
-    const kind = reason.type === "Guard" && await kindOf(about.apiVersion, about.kind);
-    return !!kind && await may("create", "lifecycle.exeunt.dev", "restores") && may("create", kind.group, kind.resource, about.namespace, about.name);
-  }, [reason.type, about.uid, about.name]);
+  const callsOff = useRight(async () => reason.type === "Guard" && mayRestore(about), [reason.type, about.uid, about.name]);
   // Where another user must confirm, the one who asked cannot.
   const asked = useRight(async () => reason.type === "Guard" && reason.message.includes("another user than") &&
     cascadeOf(about.namespace || (about.kind === "Namespace" ? about.name : ""), about.uid).then((c) => !!c && c.spec.requestedBy === session.user, () => false), [reason.message, about.uid]);
@@ -55,7 +52,7 @@ export function Remedy({ reason, about, again }) {
   return html`${right && finalizer && html`<button type="button" class="small danger" onClick=${() => setOpen(true)}>Remove this finalizer…</button>`}
     ${right && n && asked === false && html`<${Act} kind="small danger" run=${() => done(confirm(n, about))}>${`Confirm: ${count(Number(n), "object")} may go`}<//>`}
     ${right && asked && html`<span class="faint">You asked for this delete, so another user must confirm it.</span>`}
-    ${mayRestore && html` <${Act} kind="small" run=${() => done(restore({ object: { apiVersion: about.apiVersion, kind: about.kind, namespace: about.namespace, name: about.name } }))}>Call it off<//>`}
+    ${callsOff && html` <${Act} kind="small" run=${() => done(restore({ object: { apiVersion: about.apiVersion, kind: about.kind, namespace: about.namespace, name: about.name } }))}>Call it off<//>`}
     ${right && reason.type === "CollectorPaused" && html`<${Act} kind="small" run=${() => done(post("/exeunt/gc/resume", undefined))}>Resume the collector<//>`}
     ${right === false && (finalizer || reason.type === "Guard") && html`<span class="faint">Your roles have no right to ${finalizer ? "remove it by force" : "confirm it"}.</span>`}
     ${reason.resolve && html`<p class="faint resolve">${reason.resolve}</p>`}
