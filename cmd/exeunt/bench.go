@@ -34,6 +34,7 @@ run one after the other.
   finalize    create each with a finalizer, delete it, remove the finalizer
   collection  delete all of them by one request
   cascade     delete the owner of all of them, with each policy, and a chain of 200
+  history     give each 20 versions, read the past, revert the namespace (not in "all")
   start       start COMMAND, and measure the time until it answers /readyz
 
 The command works in namespaces of its own and removes them afterwards. It never
