@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -49,11 +50,8 @@ func (s *session) Find(args []string) (string, error) {
 // Target implements past.Session.
 func (s *session) Target(args []string) (v1.RestoreSpec, error) {
 	specs, err := restoreSpecs(&s.target, v1.RestoreSpec{}, args)
-	if err != nil {
-		return v1.RestoreSpec{}, err
-	}
-	if len(specs) != 1 {
-		return v1.RestoreSpec{}, errors.New("name one object, or a namespace")
+	if err != nil || len(specs) != 1 {
+		return v1.RestoreSpec{}, cmp.Or(err, errors.New("name one object, or a namespace"))
 	}
 	return specs[0], nil
 }
