@@ -102,6 +102,7 @@ func TestShopLeaves(t *testing.T) {
 	p.see("What happens: background")
 	p.click(`input[value="Foreground"]`)
 	p.see("What happens: foreground")
+	p.until("cards of one shape", `new Set([...document.querySelectorAll(".policy")].map(e => getComputedStyle(e).alignItems + e.offsetHeight)).size === 1`)
 	p.samePlan(s)
 	p.accessible("delete")
 	p.shoot("delete")
