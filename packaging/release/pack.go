@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log"
 	"os"
 	"path"
@@ -40,6 +41,11 @@ func (r *release) pack(platform, program string) error {
 		}
 		files = append(files, found...)
 	}
+	pages, err := r.pages(name)
+	if err != nil {
+		return err
+	}
+	files = append(files, pages...)
 	system, processor, _ := strings.Cut(platform, "/")
 	if system == "windows" {
 		return r.zip(filepath.Join(r.into, name+".zip"), files)
@@ -50,13 +56,25 @@ func (r *release) pack(platform, program string) error {
 	return r.packages(processor, program)
 }
 
-// filesIn lists the files of a directory, for a directory of an archive.
-func filesIn(dir, as string) ([]packed, error) {
-	entries, err := os.ReadDir(dir)
-	var files []packed
-	for _, entry := range entries {
-		files = append(files, packed{filepath.Join(dir, entry.Name()), path.Join(as, entry.Name()), 0o644})
+// pages lists the documents, which messages and alerts of the program name.
+func (r *release) pages(as string) ([]packed, error) {
+	files, err := filesIn(filepath.Join(r.root, "docs"), path.Join(as, "docs"))
+	for _, page := range []string{"README.md", "SECURITY.md", "CHANGELOG.md"} {
+		files = append(files, packed{filepath.Join(r.root, page), path.Join(as, page), 0o644})
 	}
+	return files, err
+}
+
+// filesIn lists the files in a directory and below it, for a directory of an archive. Go files do not leave the sources.
+func filesIn(dir, as string) (files []packed, err error) {
+	err = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || filepath.Ext(name) == ".go" {
+			return err
+		}
+		below, err := filepath.Rel(dir, name)
+		files = append(files, packed{name, path.Join(as, filepath.ToSlash(below)), 0o644})
+		return err
+	})
 	return files, err
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -68,21 +69,27 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 	for _, unit := range []string{"exeunt.service", "exeunt.socket", "exeunt-registry.socket", "exeunt-backup.service", "exeunt-backup.timer"} {
 		contents = append(contents, add(filepath.Join(deploy, "systemd", unit), "/usr/lib/systemd/system/"+unit, 0o644, files.TypeFile))
 	}
+	rules, err := r.rules(filepath.Join(deploy, "prometheus", "rules.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	pages, err := r.pages(installedDocs)
+	if err != nil {
+		return nil, err
+	}
+	found := append(pages, packed{rules, installedDocs + "/prometheus/rules.yaml", 0o644})
 	for source, name := range map[string]string{
-		filepath.Join(r.into, "man"):        "/usr/share/man/man1",
-		filepath.Join(deploy, "prometheus"): "/usr/share/doc/exeunt/prometheus",
-		filepath.Join(deploy, "grafana"):    "/usr/share/doc/exeunt/grafana",
+		filepath.Join(r.into, "man"):     "/usr/share/man/man1",
+		filepath.Join(deploy, "grafana"): installedDocs + "/grafana",
 	} {
-		found, err := filesIn(source, name)
+		more, err := filesIn(source, name)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range found {
-			if strings.Contains(f.name, "_test.") {
-				continue
-			}
-			contents = append(contents, add(f.source, f.name, f.mode, files.TypeFile))
-		}
+		found = append(found, more...)
+	}
+	for _, f := range found {
+		contents = append(contents, add(f.source, f.name, f.mode, files.TypeFile))
 	}
 	return &nfpm.Info{
 		Name: "exeunt", Arch: processor, Platform: "linux", Version: r.packageVersion(), VersionSchema: "none", MTime: r.date,
@@ -99,6 +106,22 @@ func (r *release) describePackage(processor, program string) (*nfpm.Info, error)
 			},
 		},
 	}, nil
+}
+
+// installedDocs is where packages have the documents.
+const installedDocs = "/usr/share/doc/exeunt"
+
+// rules writes the alert rules of the packages, which name the pages where these install them.
+func (r *release) rules(source string) (string, error) {
+	text, err := os.ReadFile(source)
+	if err != nil {
+		return "", err
+	}
+	target := filepath.Join(r.into, "program", "rules.yaml")
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return "", err
+	}
+	return target, os.WriteFile(target, bytes.ReplaceAll(text, []byte("docs/runbook.md"), []byte(installedDocs+"/docs/runbook.md")), 0o644)
 }
 
 var released = regexp.MustCompile(`^v[0-9]+\.[0-9]+\.[0-9]+$`)
@@ -126,7 +149,7 @@ func checkDeb(name string) error {
 	if err != nil {
 		return err
 	}
-	for _, want := range []string{" Package: exeunt\n", "postinst", "conffiles", "./usr/bin/exeunt\n", "./usr/lib/systemd/system/exeunt.service\n", "./etc/exeunt/exeunt.yaml\n", "./usr/share/man/man1/exeunt-serve.1\n", "./usr/share/doc/exeunt/prometheus/rules.yaml\n", "./usr/share/doc/exeunt/grafana/api.json\n"} {
+	for _, want := range []string{" Package: exeunt\n", "postinst", "conffiles", "./usr/bin/exeunt\n", "./usr/lib/systemd/system/exeunt.service\n", "./etc/exeunt/exeunt.yaml\n", "./usr/share/man/man1/exeunt-serve.1\n", "./usr/share/doc/exeunt/prometheus/rules.yaml\n", "./usr/share/doc/exeunt/grafana/api.json\n", "./usr/share/doc/exeunt/docs/runbook.md\n"} {
 		if !strings.Contains(about+"\n"+list+"\n", want) {
 			return fmt.Errorf("%s: dpkg-deb does not show %q:\n%s\n%s", filepath.Base(name), want, about, list)
 		}

@@ -1,9 +1,70 @@
 package main
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
 	"testing"
 	"time"
 )
+
+// TestPackagedPages: the packages have the page that an alert names, where it says, and the pages to which pages link.
+func TestPackagedPages(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &release{root: root, into: t.TempDir(), version: "v1.2.3", date: time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)}
+	program := filepath.Join(r.into, "exeunt")
+	for _, name := range []string{program, "THIRD-PARTY-LICENCES", "completions/exeunt.bash", "completions/_exeunt", "completions/exeunt.fish", "man/exeunt-serve.1"} {
+		if name != program {
+			name = filepath.Join(r.into, name)
+		}
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte("text\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := r.packages("amd64", program); err != nil {
+		t.Fatal(err)
+	}
+	installed := t.TempDir()
+	if _, err := output(r.into, "dpkg-deb", "-x", "exeunt_1.2.3_amd64.deb", installed); err != nil {
+		t.Fatal(err)
+	}
+	rules, err := os.ReadFile(filepath.Join(installed, installedDocs, "prometheus", "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`runbook: (\S+)#(\S+)`).FindAllSubmatch(rules, -1)
+	if len(named) == 0 {
+		t.Error("no alert names a page")
+	}
+	for _, n := range named {
+		page, err := os.ReadFile(filepath.Join(installed, string(n[1])))
+		if err != nil || !bytes.Contains(bytes.ToLower(page), append([]byte("\n## "), n[2]...)) {
+			t.Errorf("the package has no %s#%s: %v", n[1], n[2], err)
+		}
+	}
+	pages, err := filepath.Glob(filepath.Join(installed, installedDocs, "docs", "*.md"))
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("the package has the pages %v: %v", pages, err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, link := range regexp.MustCompile(`\]\(([a-z0-9/-]+\.md)`).FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(page), string(link[1]))); err != nil {
+				t.Errorf("%s links to what the package lacks: %v", page, err)
+			}
+		}
+	}
+}
 
 // TestPackageVersion: packages of a release have its version, and those of other commits
 // are older than every release.
