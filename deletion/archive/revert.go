@@ -39,6 +39,7 @@ const shownOfMany = 3
 // reversal is what a revert updates and deletes.
 type reversal struct {
 	changes, deletes []*difference
+	created          []*difference      // those that had owners, which may be created after them
 	failed           []v1.RestoreResult // what it cannot do
 }
 
@@ -46,6 +47,13 @@ type reversal struct {
 type difference struct {
 	version   *kind.Version
 	now, then object.Object
+}
+
+func (d *difference) key() object.Key {
+	if d.now.Body == nil {
+		return d.then.Key
+	}
+	return d.now.Key
 }
 
 // targetRevert is target for a revert.
@@ -103,8 +111,12 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 		return f, object.BadRequestf("%s have no past", t.Key.Kind)
 	}
 	whole := t.Key.Kind == object.Namespaces
-	if known, err := a.compareKind(ctx, k, t, t.Key, &f, false); err != nil || !known {
-		return f, errors.Join(err, missingThen(known, err, t))
+	all, err := a.thenAndNow(ctx, k, t, t.Key, f.before)
+	if err == nil && len(all) == 0 {
+		err = object.Errorf(object.NotFound, "%s does not exist, and did not at version %d", t.Key, t.To)
+	}
+	if err != nil {
+		return f, err
 	}
 	seen := map[string]bool{}
 	for _, k := range n.served.Kinds {
@@ -120,18 +132,57 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 			})
 			continue
 		}
-		if _, err := a.compareKind(ctx, k, t, key, &f, true); err != nil {
+		found, err := a.thenAndNow(ctx, k, t, key, f.before)
+		if err != nil {
+			return f, err
+		}
+		all = append(all, found...)
+	}
+	if err := followNames(all); err != nil {
+		return f, err
+	}
+	for _, d := range all {
+		if err := a.compareOne(ctx, t, d, &f, whole && d.key().Namespace != ""); err != nil {
 			return f, err
 		}
 	}
 	return f, nil
 }
 
-func missingThen(known bool, err error, t target) error {
-	if known || err != nil {
+// followNames makes references to an owner of then references to the object that has its name now: a revert gives that
+// one the state of the owner.
+func followNames(all []*difference) error {
+	is := map[types.UID]types.UID{}
+	for _, d := range all {
+		if d.now.Body != nil && d.then.Body != nil && d.now.UID != d.then.UID {
+			is[d.then.UID] = d.now.UID
+		}
+	}
+	if len(is) == 0 {
 		return nil
 	}
-	return object.Errorf(object.NotFound, "%s does not exist, and did not at version %d", t.Key, t.To)
+	for _, d := range all {
+		if d.then.Body == nil {
+			continue
+		}
+		m, err := object.ParseMeta(d.then.Body)
+		if err != nil {
+			return err
+		}
+		followed := false
+		for i, o := range m.OwnerReferences {
+			if uid, ok := is[o.UID]; ok {
+				m.OwnerReferences[i].UID, followed = uid, true
+			}
+		}
+		if !followed {
+			continue
+		}
+		if d.then.Body, err = object.WithMeta(d.then.Body, m); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reverts reports whether objects of a kind are stored and written by clients.
@@ -139,30 +190,28 @@ func reverts(k *kind.Kind) bool {
 	return k.Source == nil && !k.Ephemeral && !k.ReadOnly && len(k.Versions) > 0
 }
 
-// compareKind compares the objects of a key now and then; without a name, all of its namespace. It reports whether there is
-// any.
-func (a *Archive) compareKind(ctx context.Context, k *kind.Kind, t target, key object.Key, f *found, whole bool) (known bool, err error) {
+// thenAndNow reads the objects of a key then and now, without those that were not written since; without a name, all of
+// its namespace. One that is unchanged is there only if it is what the key names.
+func (a *Archive) thenAndNow(ctx context.Context, k *kind.Kind, t target, key object.Key, before int64) (all []*difference, err error) {
 	then, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: t.To, Past: true})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	now, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: f.before})
+	now, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: before})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	for key, o := range then {
-		if err := a.compareOne(ctx, k, t, difference{k.Stored(), now[key], o}, f, whole); err != nil {
-			return false, err
+	for name, o := range then {
+		if is := now[name]; is.Revision != o.Revision || key.Name != "" {
+			all = append(all, &difference{k.Stored(), is, o})
 		}
 	}
-	for key, o := range now {
-		if _, was := then[key]; !was {
-			if err := a.compareOne(ctx, k, t, difference{k.Stored(), o, object.Object{}}, f, whole); err != nil {
-				return false, err
-			}
+	for name, o := range now {
+		if _, was := then[name]; !was {
+			all = append(all, &difference{k.Stored(), o, object.Object{}})
 		}
 	}
-	return len(then)+len(now) > 0, nil
+	return all, nil
 }
 
 func (a *Archive) read(ctx context.Context, r store.ListRequest) (map[object.Key]object.Object, error) {
@@ -180,7 +229,7 @@ func (a *Archive) read(ctx context.Context, r store.ListRequest) (map[object.Key
 
 // compareOne adds what a revert must do about one object. In a namespace it leaves what has a controller to that: the
 // controller makes it again, from its own object, and would remove it otherwise.
-func (a *Archive) compareOne(ctx context.Context, k *kind.Kind, t target, d difference, f *found, whole bool) error {
+func (a *Archive) compareOne(ctx context.Context, t target, d *difference, f *found, whole bool) error {
 	if d.now.Revision == d.then.Revision {
 		return nil
 	}
@@ -202,15 +251,15 @@ func (a *Archive) compareOne(ctx context.Context, k *kind.Kind, t target, d diff
 	case then.DeletionTimestamp != nil || d.then.Body == nil && now.DeletionTimestamp != nil: // it was going then, or is
 		return nil
 	case now.DeletionTimestamp != nil:
-		f.revert.failed = append(f.revert.failed, resultFor(&d, v1.Failed, "it is being deleted: revert again when it is gone"))
+		f.revert.failed = append(f.revert.failed, resultFor(d, v1.Failed, "it is being deleted: revert again when it is gone"))
 	case d.then.Body == nil:
-		f.revert.deletes = append(f.revert.deletes, &d)
+		f.revert.deletes = append(f.revert.deletes, d)
 	case d.now.Body == nil:
-		return a.recreate(ctx, &d, f)
+		return a.recreate(ctx, d, f)
 	default:
-		same, err := sameState(d, k.Stored().Status == nil || t.WithStatus, true)
+		same, err := sameState(*d, d.version.Status == nil || t.WithStatus, true)
 		if err == nil && !same {
-			f.revert.changes = append(f.revert.changes, &d)
+			f.revert.changes = append(f.revert.changes, d)
 		}
 		return err
 	}
@@ -233,7 +282,34 @@ func (a *Archive) recreate(ctx context.Context, d *difference, f *found) error {
 	c := newCandidate(r)
 	c.then, c.demand = r, ""
 	f.removed = append(f.removed, c)
+	if m, err := object.ParseMeta(d.then.Body); err != nil || len(m.OwnerReferences) == 0 {
+		return err
+	}
+	f.revert.created = append(f.revert.created, d)
 	return nil
+}
+
+// rejoin gives an object that was created the owners that were created after it, as in a ring of owners. Only the
+// transactions of what has a row in the archive do so by themselves.
+func (r *restoration) rejoin(ctx context.Context, d *difference) (result v1.RestoreResult, err error) {
+	if r.spec.DryRun {
+		return result, nil
+	}
+	latest, err := r.store.Get(ctx, d.then.Key)
+	if object.Is(err, object.NotFound) {
+		return result, nil
+	}
+	if err != nil || latest.UID != d.then.UID {
+		return result, err
+	}
+	is := difference{d.version, latest, d.then}
+	if same, err := sameState(is, false, true); err != nil || same {
+		return result, err
+	}
+	if result, err = r.changeOne(ctx, &is); result.Outcome == v1.Changed { // its result is that it was created
+		result = v1.RestoreResult{}
+	}
+	return result, err
 }
 
 // sameState reports whether an object is as it was, in what a revert changes.
@@ -271,7 +347,7 @@ func (r *restoration) revert(ctx context.Context, todo *reversal, timeUp func() 
 	for _, step := range []struct {
 		all []*difference
 		do  func(context.Context, *difference) (v1.RestoreResult, error)
-	}{{todo.changes, r.changeOne}, {todo.deletes, r.deleteOne}} {
+	}{{todo.created, r.rejoin}, {todo.changes, r.changeOne}, {todo.deletes, r.deleteOne}} {
 		done := make([]v1.RestoreResult, len(step.all))
 		err := concurrently(ctx, preparers, len(step.all), func(i int) (err error) {
 			if !timeUp() {

@@ -141,16 +141,25 @@ func (u *undoWorld) live() (all []object.Object) {
 	return all
 }
 
-// specs is what a revert brings back of each object.
+// specs is what a revert brings back of each object. The uid of an owner is not a part of it, only whether that exists: a
+// revert gives an object of the same name the state of the one of then.
 func (u *undoWorld) specs() map[string]map[string]any {
 	u.Helper()
-	out := map[string]map[string]any{}
+	out, uids := map[string]map[string]any{}, map[any]bool{}
+	for _, o := range u.live() {
+		uids[string(o.UID)] = true
+	}
 	for _, o := range u.live() {
 		var state map[string]any
 		if err := utiljson.Unmarshal(o.Body, &state); err != nil {
 			u.Fatal(err)
 		}
 		m := state["metadata"].(map[string]any)
+		owners, _ := m["ownerReferences"].([]any)
+		for _, o := range owners {
+			reference := o.(map[string]any)
+			reference["uid"] = uids[reference["uid"]]
+		}
 		state["metadata"] = []any{m["labels"], m["annotations"], m["ownerReferences"]}
 		delete(state, "status")
 		out[o.Key.String()] = state
