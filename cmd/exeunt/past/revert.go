@@ -139,6 +139,10 @@ func writeRevert(p Printer, spec v1.RestoreSpec, status v1.RestoreStatus) {
 	}
 	p.Line("%d created, %d changed, %d deleted, %d failed", status.Created, status.Changed, status.Deleted, status.Failed)
 	if !spec.DryRun && status.Before != "" && status.Created+status.Changed+status.Deleted > 0 {
-		p.Line("To undo: exeunt revert %s/%s --to %s", spec.Object.Kind, spec.Object.Name, status.Before)
+		command := "exeunt revert " + deletion.Quote(spec.Object.Kind+"/"+spec.Object.Name)
+		if spec.Object.Namespace != "" && status.Results[0].Namespace == spec.Object.Namespace { // not a kind without namespaces
+			command += " -n " + deletion.Quote(spec.Object.Namespace)
+		}
+		p.Line("To undo: %s --to %s", command, status.Before)
 	}
 }
