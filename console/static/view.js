@@ -138,7 +138,7 @@ export function Page({ title, actions, children, sub }) {
 export function Panel({ title, actions, children, wide }) {
   const box = useRef(/** @type {any} */ (null));
   // What scrolls sideways can be reached by keyboard. A wide window has room for every table.
-  useEffect(() => { const el = box.current, on = innerWidth <= 1100 && el.scrollWidth > el.clientWidth; if (on) el.tabIndex = 0; else el.removeAttribute("tabindex"); });
+  useLayoutEffect(() => { const el = box.current, on = innerWidth <= 1100 && el.scrollWidth > el.clientWidth; if (on) el.tabIndex = 0; else el.removeAttribute("tabindex"); });
   return html`<section ref=${box} class=${"panel" + (wide ? " wide" : "")}>
     <header><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>${children}</section>`;
 }

@@ -88,7 +88,7 @@ func TestHostileText(t *testing.T) {
 			"#/now": hostile, "#/objects": "", "#/objects/" + rbac + "/roles": hostile, "#/objects/" + rbac + "/rolebindings": hostile, "#/objects/example.com/things": hostile,
 			"#/object/" + rbac + "/roles/default/" + name: hostile, "#/object/" + rbac + "/rolebindings/default/" + name: hostile, "#/object/" + rbac + "/clusterroles/-/" + name: hostile,
 			"#/object/example.com/things/default/thing": hostile, "#/delete/" + rbac + "/rolebindings/default/" + name: hostile, "#/delete/example.com/things/default/thing": "thing",
-			"#/why/" + field(t, role, "metadata.uid"): hostile, "#/archive": hostile, "#/registry": "default/web", "#/registry/default/web": hostile, "#/machines": "", "#/access": "",
+			"#/why/" + field(t, role, "metadata.uid"): hostile, "#/archive": hostile, "#/registry": "default/web", "#/registry/default/web": "1 platform", "#/registry/default/web?tag=v2": hostile, "#/machines": "", "#/access": "",
 		} {
 			p.open(hash)
 			p.until("the page "+hash, `document.querySelector("main h1, main h2")`)

@@ -30,7 +30,7 @@ export function Restoring({ cascade: c, again }) {
   const [one, setOne] = choice("one");
   const s = plan.data;
   const comes = s ? s.created + (s.waiting || 0) + (s.calledOff || 0) : 0;
-  const chosen = s && (s.results || []).find((/** @type {any} */ r) => r.uid === one);
+  const chosen = one && s && (s.results || []).find((/** @type {any} */ r) => r.uid === one);
   return html`<${Panel} title="What restoring would change" wide>
     <${Problem} error=${plan.error} />
     ${right === false && html`<p class="notice">Your roles have no right to restore ${c.spec.root.kind} ${c.spec.root.name}: that needs the right to create it.</p>`}
