@@ -41,7 +41,7 @@ func (p *pulls) due(id int64, now time.Time) bool {
 }
 
 // pulled writes when a manifest was pulled, for the tags that point at it. The client has its answer before that, and a
-// failure is none of the client's: the time helps people to find images that nobody uses.
+// failure is none of the client's: the time helps people to find unused images.
 func (r *Registry) pulled(w http.ResponseWriter, req *http.Request, id int64) {
 	now := r.now()
 	if req.Header.Get(byConsole) != "" || !r.pulls.due(id, now) {

@@ -16,7 +16,7 @@ import (
 // their rows are in archive, with numbers below zero: no change has those, so no watch, list or history sees them, and
 // expiry deletes them with their row.
 
-// Adopt puts an object into the archive, as a part of a cascade that nobody else uses. It does nothing if the cascade has
+// Adopt puts an object into the archive, as a part of a cascade of its own. It does nothing if the cascade has
 // the object. actor is who asks for it.
 func (t *Tx) Adopt(ctx context.Context, o object.Object, cascade, actor string) error {
 	var id int64

@@ -311,7 +311,7 @@ func TestFailedAuthentications(t *testing.T) {
 }
 
 // TestFailed: a request of a client that is not known counts as refused until its answer is known, and after that by the
-// answer; one of a known client never does. Whoever has no name, or that of nobody, is not known.
+// answer; one of a known client never does. A client without a name, or with that of anonymous clients, is not known.
 func TestFailed(t *testing.T) {
 	for name, unknown := range map[string]bool{"": true, "system:anonymous": true, "jane": false, "system:anonymous2": false} {
 		for code, refused := range map[int32]bool{0: true, 200: false, 302: false, 399: false, 400: true, 401: true, 500: true} {
