@@ -148,7 +148,12 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 func followNames(all []*difference) error {
 	is := map[types.UID]types.UID{}
 	for _, d := range all {
-		if d.now.Body != nil && d.then.Body != nil && d.now.UID != d.then.UID {
+		if d.now.Body == nil || d.then.Body == nil || d.now.UID == d.then.UID {
+			continue
+		}
+		if m, err := object.ParseMeta(d.now.Body); err != nil {
+			return err
+		} else if m.DeletionTimestamp == nil { // an owner that goes would take along what refers to it
 			is[d.then.UID] = d.now.UID
 		}
 	}
