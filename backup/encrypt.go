@@ -107,7 +107,7 @@ func (d *decrypted) Read(p []byte) (int, error) {
 
 func (d *decrypted) judge(err error) error {
 	mismatch := new(age.NoIdentityMatchError)
-	if err == nil || err == io.EOF || d.failed || errors.As(err, &mismatch) {
+	if err == nil || errors.Is(err, io.EOF) || d.failed || errors.As(err, &mismatch) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrDamaged, err)

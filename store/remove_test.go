@@ -82,30 +82,37 @@ func dumpTables(t *testing.T, db *sqldb.DB) string {
 		if table == "gc_object_reviews" {
 			columns = "uid, event"
 		}
-		rows, err := db.Reader().QueryContext(t.Context(), "SELECT "+columns+" FROM "+table)
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, err := rows.Columns()
-		for err == nil && rows.Next() {
-			values, to := make([]any, len(names)), make([]any, len(names))
-			for i := range values {
-				to[i] = &values[i]
-			}
-			err = rows.Scan(to...)
-			line := table
-			for i, v := range values {
-				if bytes, ok := v.([]byte); ok {
-					v = string(bytes)
-				}
-				line += fmt.Sprintf(" %s=%v", names[i], v)
-			}
-			lines = append(lines, line)
-		}
-		if err := errors.Join(err, rows.Err(), rows.Close()); err != nil {
-			t.Fatal(err)
-		}
+		lines = append(lines, dumpTable(t, db, table, columns)...)
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+func dumpTable(t *testing.T, db *sqldb.DB, table, columns string) (lines []string) {
+	t.Helper()
+	rows, err := db.Reader().QueryContext(t.Context(), "SELECT "+columns+" FROM "+table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	names, err := rows.Columns()
+	for err == nil && rows.Next() {
+		values, to := make([]any, len(names)), make([]any, len(names))
+		for i := range values {
+			to[i] = &values[i]
+		}
+		err = rows.Scan(to...)
+		line := table
+		for i, v := range values {
+			if bytes, ok := v.([]byte); ok {
+				v = string(bytes)
+			}
+			line += fmt.Sprintf(" %s=%v", names[i], v)
+		}
+		lines = append(lines, line)
+	}
+	if err := errors.Join(err, rows.Err()); err != nil {
+		t.Fatal(err)
+	}
+	return lines
 }

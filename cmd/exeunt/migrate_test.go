@@ -2,7 +2,7 @@ package main
 
 import (
 	"bytes"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -123,10 +123,14 @@ func TestUpgrade(t *testing.T) {
 				t.Fatal(err)
 			}
 			dbtest.Until(t, "the dependent goes", func() error {
-				if _, err := core.ConfigMaps("default").Get(t.Context(), owned.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("it is there: %v", err)
+				_, err := core.ConfigMaps("default").Get(t.Context(), owned.Name, metav1.GetOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
 				}
-				return nil
+				if err == nil {
+					err = errors.New("it is there")
+				}
+				return err
 			})
 			if _, err := os.Stat(filepath.Join(p.data, "exeunt.db.step-9")); engine == sqldb.SQLite && err != nil {
 				t.Errorf("the copy before the upgrade: %v", err)
