@@ -64,13 +64,29 @@ func (r *restoration) rejoin(ctx context.Context, d *difference) (result v1.Rest
 		return result, err
 	}
 	is := difference{d.version, latest, d.then}
-	if same, err := sameState(is, false, true); err != nil || same {
+	now, err := wireOf(d.version, latest)
+	if err != nil {
 		return result, err
 	}
-	if result, err = r.changeOne(ctx, &is); result.Outcome == v1.Changed { // its result is that it was created
-		result = v1.RestoreResult{}
+	m, err := r.metadata(ctx, &is, now)
+	if err != nil {
+		return result, err
 	}
-	return result, err
+	live, err := object.ParseMeta(latest.Body)
+	if err != nil {
+		return result, err
+	}
+	// Only owners are added: another client may have changed the rest since, or given the object other owners.
+	owners := m["ownerReferences"].([]metav1.OwnerReference)
+	foreign := slices.ContainsFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return !has(owners, o.UID) })
+	if foreign || len(owners) == len(live.OwnerReferences) {
+		return result, nil
+	}
+	now["metadata"].(map[string]any)["ownerReferences"] = owners
+	if _, err := r.write(ctx, &is, http.MethodPut, "", now); err != nil {
+		return refusedWrite(&is, err)
+	}
+	return result, nil
 }
 
 // changeOne updates an object. It has no outcome if the rules of its kind leave nothing to change.
