@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 
@@ -112,10 +113,14 @@ func (s *server) writer(part string) objects.Writer {
 	return objects.Writer{Store: s.store, Kinds: s.kinds, Actor: "system:exeunt:" + part}
 }
 
-// addManifests keeps a directory and the server in step.
+// addManifests keeps a directory and the server in step. A start without the directory is refused, unlike in k3s, which makes
+// its own: this one is named by the operator, and an empty directory in the place of a mistyped one would hide the mistake.
 func (s *server) addManifests(context.Context) error {
 	if s.config.Manifests == "" {
 		return nil
+	}
+	if _, err := os.ReadDir(s.config.Manifests); err != nil {
+		return fmt.Errorf("--manifests: %w: name a directory that the server may read, or make it", err)
 	}
 	keeper, err := manifests.NewKeeper(s.self.config(), s.config.Manifests, s.config.Logger)
 	s.add(part{

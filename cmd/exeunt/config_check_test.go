@@ -98,7 +98,9 @@ func TestConfigCheckAsStart(t *testing.T) {
 		"events-webhook: nonsense":                                   true,
 		"otlp-endpoint: nonsense":                                    true,
 		"backup-recipients: [nobody]":                                true,
-		"manifests: /no/where":                                       false, // a problem of its status
+		"manifests: /no/where":                                       true,
+		"manifests: " + wrong:                                        true, // a file
+		"manifests: " + folder:                                       false,
 	} {
 		if got := same(t, text); got != refused {
 			t.Errorf("%q: refused: %v", text, got)
