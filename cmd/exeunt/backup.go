@@ -3,13 +3,16 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
+	"maps"
+	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
+	"github.com/exeunt/exeunt/server"
 )
 
 // The exit codes of backups, for cron.
@@ -55,22 +58,31 @@ func newBackup() *cobra.Command {
 	return withBackupCodes(cmd)
 }
 
-// addPlaces adds the flags that say where the data of a server is. A command that does not use
-// the registry's bytes has no storage. The environment of the server says it too (EXEUNT_DATABASE).
-func addPlaces(cmd *cobra.Command, data, database, storage *string) {
-	f := cmd.Flags()
-	f.StringVar(data, "data", "./data", "the server's data directory")
-	f.StringVar(database, "database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
-	if storage != nil {
-		f.StringVar(storage, "registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
+// places are the settings that say where the data of a server is.
+var places = []string{settings.ConfigFlag, "data", "database", "registry-storage", "encryption-provider-config"}
+
+// addPlaces adds the flags that say where the data of a server is, and returns the configuration of that server, which is
+// read before the command runs: what the flags leave out is in the file of --config, or in the environment (EXEUNT_DATABASE).
+func addPlaces(cmd *cobra.Command, storage bool) *server.Config {
+	c, f := &server.Config{}, cmd.Flags()
+	f.String(settings.ConfigFlag, "", "take these settings from the server's configuration `FILE` and its environment; flags win")
+	f.String("data", "./data", "the server's data directory")
+	f.String("database", "", "postgres:// URL, or path of a SQLite file (default exeunt.db in the data directory)")
+	if storage {
+		f.String("registry-storage", "", "where the registry stores bytes: a `directory` (default blobs in the data directory), or s3://BUCKET/PREFIX")
 	}
-	cmd.PersistentPreRun = func(*cobra.Command, []string) { // PreRunE is that of the output
-		for name, to := range map[string]*string{"data": data, "database": database, "registry-storage": storage} {
-			if value, set := os.LookupEnv(settings.EnvironmentName(name)); set && to != nil && !f.Changed(name) {
-				*to = value
-			}
-		}
+	cmd.PersistentPreRunE = func(*cobra.Command, []string) (err error) { // PreRunE is that of the output
+		given := givenFlags(f)
+		maps.DeleteFunc(given, func(name, _ string) bool { return !slices.Contains(places, name) })
+		*c, err = readConfig(cmd.Context(), given)
+		return err
 	}
+	return c
+}
+
+// dataOf returns where a server with this configuration has its data.
+func dataOf(c *server.Config) backup.Server {
+	return backup.Server{Data: c.Data, Database: c.Database, Storage: c.RegistryStorage, EncryptionConfig: c.EncryptionConfig}
 }
 
 // withTarget runs a command on the directory or bucket of its argument.
@@ -88,10 +100,9 @@ func withTarget(create bool, run func(*cobra.Command, *backup.Target) error) fun
 }
 
 func newBackupCreate() *cobra.Command {
-	var s backup.Server
+	var c *server.Config
 	o := backup.CreateOptions{Version: version()}
 	var format output
-	var config string
 	var keep int
 	cmd := &cobra.Command{
 		Use:   "create DIR|s3://BUCKET/PREFIX",
@@ -101,8 +112,7 @@ bucket, while the server works. The copy is one state of the database: every wri
 was acknowledged before the command started is in it. Blobs that are in the target
 already are not copied again. While it runs, the registry removes no bytes.
 
-Give it the same --data, --database and --registry-storage as the server, or the server's
---config, and use the server's version of this program. Run it on a machine that has the
+Give it the server's --config, or the same --data, --database and --registry-storage, and use the server's version of this program. Run it on a machine that has the
 data directory. The backup contains the keys of the server and of its Secrets: keep it
 where only administrators can read it.
 
@@ -112,14 +122,12 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
   exeunt backup create s3://backups/exeunt --config /etc/exeunt/exeunt.yaml --keep 14`,
 		Args: exactly(1, "the directory or bucket"),
 		RunE: withTarget(true, func(cmd *cobra.Command, target *backup.Target) error {
-			if config != "" {
-				if err := readPlaces(cmd, config, &s, &o.Recipients); err != nil {
-					return err
-				}
+			if !cmd.Flags().Changed("recipient") {
+				o.Recipients = c.BackupRecipients
 			}
 			p := newStepLine(cmd)
 			o.Progress = showBackup(p)
-			made, err := backup.Create(cmd.Context(), s, target, o)
+			made, err := backup.Create(cmd.Context(), dataOf(c), target, o)
 			p.clear()
 			if err != nil {
 				return err
@@ -140,38 +148,14 @@ the target is damaged, a warning says so, and the exit code is 0: the new backup
 			}))
 		}),
 	}
-	addPlaces(cmd, &s.Data, &s.Database, &s.Storage)
+	c = addPlaces(cmd, true)
 	f := cmd.Flags()
-	f.StringVar(&s.EncryptionConfig, "encryption-provider-config", "", "`FILE` with the keys of Secrets (default encryption.yaml in the data directory)")
-	f.StringVar(&config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
+	f.String("encryption-provider-config", "", "`FILE` with the keys of Secrets (default encryption.yaml in the data directory)")
 	f.StringVar(&o.Staging, "staging", "", "`directory` for the copy of an SQLite database until it is in the target (default: the target, or the system's for temporary files)")
-	f.StringSliceVar(&o.Recipients, "recipient", nil, "encrypt the backup for this `age1…`; may be repeated (default: with --config its backup-recipients, or do not encrypt)")
+	f.StringSliceVar(&o.Recipients, "recipient", nil, "encrypt the backup for this `age1…`; may be repeated (default: the server's backup-recipients, or do not encrypt)")
 	f.IntVar(&keep, "keep", 0, "then remove all but the newest `N` backups (default: remove none)")
 	format.addFlag(cmd)
 	return cmd
-}
-
-// readPlaces takes the settings of a server that flags have not set.
-func readPlaces(cmd *cobra.Command, file string, s *backup.Server, recipients *[]string) error {
-	c, err := readConfig(cmd.Context(), map[string]string{settings.ConfigFlag: file})
-	if err != nil {
-		return err
-	}
-	for flag, setting := range map[string]struct {
-		to   *string
-		from string
-	}{
-		"data": {&s.Data, c.Data}, "database": {&s.Database, c.Database},
-		"registry-storage": {&s.Storage, c.RegistryStorage}, "encryption-provider-config": {&s.EncryptionConfig, c.EncryptionConfig},
-	} {
-		if !cmd.Flags().Changed(flag) {
-			*setting.to = setting.from
-		}
-	}
-	if !cmd.Flags().Changed("recipient") {
-		*recipients = c.BackupRecipients
-	}
-	return nil
 }
 
 // madeBackup is the result for scripts.
@@ -348,7 +332,7 @@ func showBackup(line *stepLine) func(backup.Progress) {
 }
 
 func newBackupRestore() *cobra.Command {
-	var s backup.Server
+	var c *server.Config
 	var id string
 	var format output
 	cmd := &cobra.Command{
@@ -372,7 +356,9 @@ directory. Objects of a running server return with "exeunt restore --from", by i
 				return err
 			}
 			p := newStepLine(cmd)
-			revision, err := backup.Restore(cmd.Context(), target, m, s, showBackup(p))
+			to := dataOf(c)
+			to.EncryptionConfig = "" // the copy of the key is restored to the data directory
+			revision, err := backup.Restore(cmd.Context(), target, m, to, showBackup(p))
 			p.clear()
 			if err != nil {
 				return err
@@ -381,10 +367,13 @@ directory. Objects of a running server return with "exeunt restore --from", by i
 			return format.print(cmd.OutOrStdout(), document{value: done, text: func(p *printer) {
 				p.line("restored backup %s: %s, %s", done.ID, counted(done.Blobs, "blob"), humanBytes(done.Bytes))
 				p.line("resource versions continue after %d; clients with older ones get 410 and list again", done.Revision)
+				if c.EncryptionConfig != "" {
+					p.line("the backup's key of Secrets is %s; the server will use %s", filepath.Join(c.Data, encryptionFile), c.EncryptionConfig)
+				}
 			}})
 		}),
 	}
-	addPlaces(cmd, &s.Data, &s.Database, &s.Storage)
+	c = addPlaces(cmd, true)
 	addIdentity(cmd, new(string))
 	cmd.Flags().Lookup("data").Usage = "the new server's data directory"
 	cmd.Flags().StringVar(&id, "backup", "", "the `ID` of the backup (default: the newest)")

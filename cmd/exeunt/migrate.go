@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/internal/durable"
 	"github.com/exeunt/exeunt/server"
 	"github.com/exeunt/exeunt/sqldb"
@@ -30,21 +29,19 @@ older one. "database" moves everything from SQLite to PostgreSQL, or back.`,
 
 // migration is a command that works on a database.
 type migration struct {
-	place  backup.Server
-	config string
+	place  *server.Config
 	format output
 }
 
 func (m *migration) addFlags(cmd *cobra.Command) {
-	addPlaces(cmd, &m.place.Data, &m.place.Database, nil)
-	cmd.Flags().StringVar(&m.config, "config", "", "take these settings from the server's configuration `FILE` and its environment; flags win")
+	m.place = addPlaces(cmd, false)
 	m.format.addFlag(cmd)
 }
 
 // run opens the database as it is, calls change, which may be nil, and prints the steps.
 // alone keeps servers from the data directory meanwhile.
 func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.Context, db *sqldb.DB) error) (err error) {
-	database, err := m.find(cmd)
+	database, err := m.find()
 	if err != nil {
 		return err
 	}
@@ -75,13 +72,8 @@ func (m *migration) run(cmd *cobra.Command, alone bool, change func(ctx context.
 }
 
 // find returns the database, which must exist.
-func (m *migration) find(cmd *cobra.Command) (database string, err error) {
-	if m.config != "" {
-		if err := readPlaces(cmd, m.config, &m.place, new([]string)); err != nil {
-			return "", err
-		}
-	}
-	database = m.place.WithDefaults().Database
+func (m *migration) find() (database string, err error) {
+	database = dataOf(m.place).WithDefaults().Database
 	if !strings.Contains(database, "://") {
 		if _, err := os.Stat(database); err != nil {
 			return "", fmt.Errorf("--database: %w: say where the server has it, or --data", err)
@@ -195,7 +187,7 @@ A password belongs into EXEUNT_TO, PGPASSWORD or PGPASSFILE: others can read arg
 
 // moveTo copies the database to one of the other engine.
 func (m *migration) moveTo(cmd *cobra.Command, to string) error {
-	from, err := m.find(cmd)
+	from, err := m.find()
 	if err != nil {
 		return err
 	}

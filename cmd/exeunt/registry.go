@@ -194,7 +194,7 @@ func planned(repository string) string {
 func humanBytes(n int64) string { return registryv1.Size(n) + "B" }
 
 func newRegistryVerify() *cobra.Command {
-	var c server.Config
+	var c *server.Config
 	var o verify.Options
 	var format output
 	cmd := &cobra.Command{
@@ -204,8 +204,8 @@ func newRegistryVerify() *cobra.Command {
 has its bytes, and they match its digest; garbage is queued for review; every
 stored path has a row in the database.
 
-Give it the same --data, --database and --registry-storage as the server, and use
-the server's version of this program. It only reads, and the server may run:
+Give it the server's --config, or the same --data, --database and --registry-storage,
+and use the server's version of this program. It only reads, and the server may run:
 requests and collection continue. Each finding is a line; with findings the exit
 code is 1.
 
@@ -230,7 +230,7 @@ that use it.`,
 				found.Findings = append(found.Findings, f)
 			}
 			var err error
-			found.Result, err = server.VerifyRegistry(cmd.Context(), c, o)
+			found.Result, err = server.VerifyRegistry(cmd.Context(), *c, o)
 			p.clear()
 			if err != nil {
 				return err
@@ -242,7 +242,7 @@ that use it.`,
 			return err
 		},
 	}
-	addPlaces(cmd, &c.Data, &c.Database, &c.RegistryStorage)
+	c = addPlaces(cmd, true)
 	f := cmd.Flags()
 	f.BoolVar(&o.Quick, "quick", false, "compare the sizes of blobs, and do not read them")
 	f.BoolVar(&o.Repair, "repair", false, "mark missing and damaged blobs, so that the next push uploads them again")

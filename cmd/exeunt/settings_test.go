@@ -117,20 +117,3 @@ func TestConfigCheck(t *testing.T) {
 		}
 	}
 }
-
-// TestNoPasswordInArguments: a URL with a password is refused as an argument of every command, and not shown.
-func TestNoPasswordInArguments(t *testing.T) {
-	for _, args := range [][]string{
-		{"serve", "--database", "postgres://u:geheim@db/x"},
-		{"serve", "--events-webhook", "https://h.example/?token=geheim"},
-		{"backup", "create", "/nowhere", "--database", "postgres://u@db/x?sslpassword=geheim"},
-		{"migrate", "status", "--database=postgres://u:geheim@db/x"},
-		{"migrate", "database", "--to", "postgres://u:geheim@db/x"},
-		{"registry", "verify", "--database", "postgres://u:geheim@db/x"},
-	} {
-		code, stdout, stderr := run(t, args...)
-		if code != 1 || !strings.Contains(stderr, "has a password, which other users") || strings.Contains(stdout+stderr, "geheim") {
-			t.Errorf("%v: exit %d, %q, %q", args, code, stdout, stderr)
-		}
-	}
-}

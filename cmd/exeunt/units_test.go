@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
 	"github.com/exeunt/exeunt/lifecycle"
 )
@@ -63,37 +61,5 @@ func TestParseDuration(t *testing.T) {
 		if got, err := lifecycle.ParseDuration(text); err == nil {
 			t.Errorf("%q is %s", text, got)
 		}
-	}
-}
-
-// TestPlacesFromEnvironment: every command that works on the data of a server finds it where the
-// server finds it; a flag wins.
-func TestPlacesFromEnvironment(t *testing.T) {
-	want := map[string]string{"data": "/somewhere", "database": "postgres://db/x", "registry-storage": "s3://bucket"}
-	for name, value := range want {
-		t.Setenv(settings.EnvironmentName(name), value)
-	}
-	tried := 0
-	eachCommand(newRoot(), func(c *cobra.Command) {
-		if c.Flags().Lookup("database") == nil || c.Name() == "serve" {
-			return
-		}
-		tried++
-		if err := c.Flags().Set("data", "/mine"); err != nil || c.PersistentPreRun == nil {
-			t.Errorf("%s: %v, no environment is read: %t", c.CommandPath(), err, c.PersistentPreRun == nil)
-			return
-		}
-		c.PersistentPreRun(c, nil)
-		for name, value := range want {
-			if name == "data" {
-				value = "/mine"
-			}
-			if f := c.Flags().Lookup(name); f != nil && f.Value.String() != value {
-				t.Errorf("%s: --%s is %s, want %s", c.CommandPath(), name, f.Value, value)
-			}
-		}
-	})
-	if tried < 4 {
-		t.Errorf("only %d commands have --database", tried)
 	}
 }

@@ -135,18 +135,27 @@ func withoutSecret(err error, value string) error {
 	return errors.New(strings.ReplaceAll(err.Error(), value, mask(value)))
 }
 
-// RefuseSecrets makes a command refuse flags whose URL has a password.
+// RefuseSecrets makes a command refuse flags and arguments that are a URL with a password.
 func RefuseSecrets(c *cobra.Command) {
 	check := c.Args
-	if !c.Runnable() || check == nil {
+	if !c.Runnable() {
 		return
 	}
+	if check == nil {
+		check = cobra.ArbitraryArgs
+	}
 	c.Args = func(cmd *cobra.Command, args []string) (err error) {
-		cmd.Flags().Visit(func(f *pflag.Flag) {
-			if u, parseErr := url.Parse(f.Value.String()); parseErr == nil && strings.Contains(f.Value.String(), "://") && hideSecrets(u) {
-				err = fmt.Errorf("--%s has a password, which other users of this machine can read: give it as %s in the environment, "+
-					"or in the file of exeunt serve --config; that of PostgreSQL also as PGPASSWORD or in a file (PGPASSFILE)", f.Name, EnvironmentName(f.Name))
+		refuse := func(what, value, remedy string) {
+			if u, parseErr := url.Parse(value); parseErr == nil && strings.Contains(value, "://") && hideSecrets(u) {
+				err = fmt.Errorf("%s has a password, which other users of this machine can read: %s", what, remedy)
 			}
+		}
+		for i, arg := range args {
+			refuse(fmt.Sprintf("argument %d", i+1), arg, "leave it out")
+		}
+		cmd.Flags().Visit(func(f *pflag.Flag) {
+			refuse("--"+f.Name, f.Value.String(), "give it as "+EnvironmentName(f.Name)+" in the environment, or in the file of exeunt serve --config; "+
+				"that of PostgreSQL also as PGPASSWORD or in a file (PGPASSFILE)")
 		})
 		if err != nil {
 			return err
