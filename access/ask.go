@@ -5,11 +5,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Ask sends a request to the API of this process. The context has the client, by WithClient. The error is that of
@@ -29,7 +29,8 @@ func Ask(ctx context.Context, api http.Handler, method, path string, body []byte
 	}
 	var status metav1.Status
 	if err := json.Unmarshal(answer.body.Bytes(), &status); err != nil {
-		return nil, fmt.Errorf("%s %s: the API answered %d: %w", method, path, answer.code, err)
+		// A path that is not served is answered with a text.
+		return nil, apierrors.NewGenericServerResponse(answer.code, method, schema.GroupResource{}, path, answer.body.String(), 0, true)
 	}
 	return nil, apierrors.FromObject(&status)
 }

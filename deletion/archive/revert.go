@@ -1,8 +1,10 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,10 +122,7 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 		seen[k.Storage] = true
 		key := object.Key{Kind: k.Storage, Namespace: t.Key.Name}
 		if err := a.mayReadPast(ctx, client, key, t.To); err != nil {
-			gvk := k.Versions[0].GVK
-			f.revert.failed = append(f.revert.failed, v1.RestoreResult{
-				APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: key.Namespace, Name: "*", Outcome: v1.Failed, Reason: err.Error(),
-			})
+			f.revert.cannot(n, key, err)
 			continue
 		}
 		found, err := a.thenAndNow(ctx, k, t, key, f.before)
@@ -131,6 +130,11 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 			return f, err
 		}
 		all = append(all, found...)
+	}
+	if whole {
+		if err := a.namesUndefined(ctx, client, n, t, &f); err != nil {
+			return f, err
+		}
 	}
 	if err := followNames(all); err != nil {
 		return f, err
@@ -141,6 +145,39 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 		}
 	}
 	return f, nil
+}
+
+// namesUndefined adds the kinds of which the namespace had objects then, and whose definition is gone.
+func (a *Archive) namesUndefined(ctx context.Context, client kind.Client, n *names, t target, f *found) error {
+	then, err := a.read(ctx, store.ListRequest{Kind: object.Definitions, Revision: t.To, Past: true})
+	if err != nil {
+		return err
+	}
+	for definition := range then {
+		if _, served := n.served.Stored(definition.Name); served {
+			continue
+		}
+		key := object.Key{Kind: definition.Name, Namespace: t.Key.Name}
+		err := a.mayReadPast(ctx, client, key, t.To)
+		if err == nil {
+			var some *store.Listing
+			some, err = a.store.List(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Revision: t.To, Past: true, Limit: 1})
+			if err == nil && !some.Next() && some.Err() == nil {
+				continue
+			}
+			err = cmp.Or(err, fmt.Errorf("its definition %s is gone: restore that, and revert again", definition.Name))
+		}
+		f.revert.cannot(n, key, err)
+	}
+	return nil
+}
+
+// cannot adds a kind of a namespace that cannot be reverted.
+func (r *reversal) cannot(n *names, key object.Key, why error) {
+	gvk := n.gvk(key.Kind)
+	r.failed = append(r.failed, v1.RestoreResult{
+		APIVersion: gvk.GroupVersion().String(), Kind: gvk.Kind, Namespace: key.Namespace, Name: "*", Outcome: v1.Failed, Reason: why.Error(),
+	})
 }
 
 // followNames makes references to an owner of then references to the object that has its name now: a revert gives that

@@ -59,18 +59,22 @@ func newWorldOf(t *testing.T, db *sqldb.DB, o store.ArchiveOptions, prepare ...f
 func newWorldWith(t *testing.T, o store.Options, prepare ...func(*store.Store)) *world {
 	t.Helper()
 	db := o.DB
-	keys, err := seal.Create(filepath.Join(t.TempDir(), "encryption.yaml"))
+	var err error
+	if o.Keys == nil {
+		o.Keys, err = seal.Create(filepath.Join(t.TempDir(), "encryption.yaml"))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Keys = keys
 	base := deletiontest.NewWith(t, o, gc.Options{Budget: 3, OrphanWait: -1}, prepare...)
-	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds, keys: keys}
+	w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds, keys: o.Keys}
 	w.archive, err = New(db, w.store, w.kinds, Options{Logger: slog.New(slog.DiscardHandler), KindWait: 100 * time.Millisecond, Define: custom.Declared})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.create("namespaces:/n")
+	if !w.exists("namespaces:/n") {
+		w.create("namespaces:/n")
+	}
 	return w
 }
 

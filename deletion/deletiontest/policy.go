@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/kubernetes"
@@ -79,6 +80,9 @@ func (w *World) addPolicy(config *rest.Config) {
 	w.policies.Interface = client
 	ctx, named, none := w.T.Context(), metav1.ObjectMeta{Name: "denied"}, metav1.CreateOptions{}
 	_, err = client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: judged}}, none)
+	if apierrors.IsAlreadyExists(err) {
+		return // another process made all of it
+	}
 	if err == nil {
 		_, err = client.CoreV1().ConfigMaps(judged).Create(ctx, &corev1.ConfigMap{ObjectMeta: named}, none)
 	}
