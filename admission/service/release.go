@@ -108,7 +108,7 @@ func reservations(body []byte) []object.Key {
 	var svc struct {
 		Spec corev1.ServiceSpec `json:"spec"`
 	}
-	if len(body) == 0 || json.Unmarshal(body, &svc) != nil {
+	if json.Unmarshal(body, &svc) != nil {
 		return nil
 	}
 	var out []object.Key

@@ -149,6 +149,10 @@ func TestUnreachable(t *testing.T) {
 		phase(v1alpha1.PhaseReady, true)
 		w.clock.Advance(10 * time.Second)
 		phase(v1alpha1.PhaseUnreachable, false)
+		seen := w.clock.Now().Add(-40 * time.Second).UTC().Format(time.RFC3339)
+		if c := meta.FindStatusCondition(w.object("alpha").Status.Conditions, "Ready"); c.Message != "no heartbeat since "+seen {
+			t.Errorf("message %q, want the time %s", c.Message, seen)
+		}
 		revision := w.store.Revision()
 		w.clock.Advance(time.Hour)
 		phase(v1alpha1.PhaseUnreachable, false)

@@ -113,6 +113,7 @@ func TestNodeHandlerRefuses(t *testing.T) {
 			{"bad since", "GET", v1alpha1.PeersPath + "?since=x", n.credential, "", 400, reasonInvalid},
 			{"negative since", "GET", v1alpha1.PeersPath + "?since=-1", n.credential, "", 400, reasonInvalid},
 			{"bad wait", "GET", v1alpha1.PeersPath + "?wait=long", n.credential, "", 400, reasonInvalid},
+			{"negative wait", "GET", v1alpha1.PeersPath + "?wait=-1s", n.credential, "", 400, reasonInvalid},
 			{"nothing there", "GET", v1alpha1.NodePath + "x", n.credential, "", 404, reasonNotFound},
 		} {
 			refused(t, c.name, w.call(w.mesh.NodeHandler(), c.method, c.path, c.bearer, c.body), c.code, c.reason)
