@@ -232,3 +232,22 @@ func (u *undoWorld) revertTo(to string) v1.RestoreStatus {
 	}
 	return status
 }
+
+// TestRevertLeavesWhatIsControlled: a revert of a namespace neither brings back nor deletes what a controller makes.
+func TestRevertLeavesWhatIsControlled(t *testing.T) {
+	eachRevert(t, func(w *world) {
+		owner := w.create("configmaps:n/owner")
+		controlled := func(name string) object.Object {
+			return w.createWith(name, func(m *metav1.ObjectMeta) {
+				m.OwnerReferences = w.OwnedBy(owner)
+				m.OwnerReferences[0].Controller = new(true)
+			})
+		}
+		made, free := controlled("configmaps:n/made"), w.create("configmaps:n/free")
+		then := w.store.Revision()
+		w.delete(made, metav1.DeletePropagationBackground)
+		w.delete(free, metav1.DeletePropagationBackground)
+		controlled("configmaps:n/new")
+		w.wantReverted(w.Client(), then, map[string]string{"free": "created"})
+	})
+}
