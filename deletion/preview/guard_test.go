@@ -73,6 +73,34 @@ func TestGuardForeseen(t *testing.T) {
 	})
 }
 
+// TestGuardOfWhatLeavesAlready: a guard does not count what leaves because an owner of it was deleted before, also while
+// the collector has not looked at it yet.
+func TestGuardOfWhatLeavesAlready(t *testing.T) {
+	each(t, func(t *testing.T, w *world) {
+		w.Create(thing{Kind: object.Namespaces, Name: "n"})
+		root := w.Create(thing{Namespace: "n", Name: "root"})
+		w.Create(thing{Namespace: "n", Name: "other", Owners: w.OwnedBy(root)})
+		before := w.Create(thing{Namespace: "n", Name: "before", Owners: w.OwnedBy(root), Finalizers: []string{"example.com/hold"}})
+		child := w.Create(thing{Namespace: "n", Name: "child", Owners: w.OwnedBy(before)})
+		w.Create(thing{Namespace: "n", Name: "grandchild", Owners: w.OwnedBy(child)})
+		w.service.SetMaxCascade(100)
+		deletes := func() int64 {
+			p, err := w.service.Preview(t.Context(), kindtest.Almighty(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: root.UID}})
+			if err != nil || p.Guard == nil {
+				t.Fatalf("%+v, %v", p, err)
+			}
+			return p.Guard.Deletes
+		}
+		if n := deletes(); n != 5 {
+			t.Errorf("%d objects would go, want all five", n)
+		}
+		w.Delete(before.Key, metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationForeground)})
+		if n := deletes(); n != 2 {
+			t.Errorf("%d objects would go because of the root, want it and one more", n)
+		}
+	})
+}
+
 // confirm confirms a number of objects, as a client does.
 func (w *world) confirm(key object.Key, n int64) {
 	w.T.Helper()
