@@ -52,6 +52,23 @@ func TestLife(t *testing.T) {
 	})
 }
 
+// TestDeclarationGone: the declaration is removed by force, without its finalizer. What it asked for is deprovisioned all the same.
+func TestDeclarationGone(t *testing.T) {
+	each(t, func(w *world) {
+		e := w.process()
+		w.declare("id-1")
+		w.turns(e, "Ready", w.reaches("id-1", broker.PhaseReady))
+		w.mu.Lock()
+		w.things["id-1"].declared = false
+		w.mu.Unlock()
+		w.enqueue("id-1")
+		w.turns(e, "Deleted", w.reaches("id-1", broker.PhaseDeleted))
+		if !slices.Equal(w.history, wholeLife) {
+			w.Errorf("history %q, want %q", w.history, wholeLife)
+		}
+	})
+}
+
 // publishAll marks all events as published, as the publisher does.
 func (w *world) publishAll() {
 	w.Helper()
