@@ -32,6 +32,11 @@ func (db *DB) migrate(ctx context.Context, to int) error {
 	if err != nil {
 		return err
 	}
+	if db.engine == SQLite && to == 0 {
+		if err := db.create(ctx, steps); err != nil {
+			return fmt.Errorf("make the schema%s: %w", db.named(), err)
+		}
+	}
 	if to != 0 {
 		steps = steps[:to]
 	}
@@ -44,6 +49,25 @@ func (db *DB) migrate(ctx context.Context, to int) error {
 		return fmt.Errorf("migrate database%s: %w", db.named(), err)
 	}
 	return nil
+}
+
+// create makes the current schema in an empty SQLite file at once.
+func (db *DB) create(ctx context.Context, steps []schema.Migration) error {
+	return db.Write(ctx, func(tx *sql.Tx) error {
+		var used bool
+		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sqlite_schema)").Scan(&used); err != nil || used {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, schema.SQLite); err != nil {
+			return err
+		}
+		for _, step := range steps {
+			if err := note(ctx, tx, step); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // migrateSQLite needs no lock: its transactions are immediate, and each reads again
@@ -115,6 +139,11 @@ func apply(ctx context.Context, tx *sql.Tx, step schema.Migration) error {
 	if _, err := tx.ExecContext(ctx, step.SQL); err != nil {
 		return fmt.Errorf("step %d (%s): %w", step.Number, step.Name, err)
 	}
+	return note(ctx, tx, step)
+}
+
+// note writes that a step has run.
+func note(ctx context.Context, tx *sql.Tx, step schema.Migration) error {
 	name := step.Name
 	if info, ok := debug.ReadBuildInfo(); ok && step.Number >= firstVersioned {
 		name += "@" + info.Main.Version

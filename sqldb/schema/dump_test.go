@@ -1,19 +1,27 @@
 package schema_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-// dumpSQLite reads the schema as it was written: each table, then its indexes and
-// triggers. SQLite keeps the comments inside a statement.
+// dumpSQLite reads the schema as it was written: each table, then its rows, indexes and
+// triggers. Triggers are in the order in which they were made, by which SQLite fires them.
+// SQLite keeps the comments inside a statement.
 const dumpSQLite = `
 SELECT sql || ';'
 FROM sqlite_schema
 WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_%'
-ORDER BY tbl_name, CASE type WHEN 'table' THEN 1 WHEN 'index' THEN 2 ELSE 3 END, name`
+ORDER BY tbl_name, CASE type WHEN 'index' THEN 2 WHEN 'trigger' THEN 3 ELSE 1 END, CASE type WHEN 'trigger' THEN rowid END, name`
+
+// rowsSQLite makes a query for the rows of a table.
+const rowsSQLite = `
+SELECT 'SELECT ''INSERT INTO ' || $1 || ' VALUES ('' || ' || group_concat('quote("' || name || '")', ' || '', '' || ') || ' || '');'' FROM ' || $1 || ' ORDER BY 1'
+FROM pragma_table_info($1)`
 
 // dumpPostgres reads the catalogs: functions first, then each table with its
 // columns and constraints, indexes, triggers; and views; all with their comments.
@@ -93,16 +101,24 @@ WITH tables AS (
 SELECT text FROM parts ORDER BY relname COLLATE "C", part, name COLLATE "C"`
 
 // dump returns the schema as SQL, for people to read and compare. It reads the
-// database itself, not the migrations.
+// database itself, not the migrations. Of SQLite it has the rows too, but not those
+// that say which migrations have run.
 func dump(t *testing.T, db *sqldb.DB) string {
 	t.Helper()
-	statement := dumpSQLite
+	c := dbtest.NewSQL(t, db)
 	if db.Engine() == sqldb.Postgres {
-		statement = dumpPostgres
+		return strings.Join(c.Strings(dumpPostgres), "\n\n") + "\n"
 	}
-	out, err := sqldb.Column[string](t.Context(), db, statement)
-	if err != nil {
-		t.Fatal(err)
+	var out []string
+	for _, statement := range c.Strings(dumpSQLite) {
+		out = append(out, statement)
+		if table := createTable.FindStringSubmatch(statement); table != nil && table[1] != "migrations" {
+			if rows := c.Strings(c.Strings(rowsSQLite, table[1])[0]); len(rows) > 0 {
+				out = append(out, strings.Join(rows, "\n"))
+			}
+		}
 	}
 	return strings.Join(out, "\n\n") + "\n"
 }
+
+var createTable = regexp.MustCompile(`^CREATE TABLE (\w+)`)

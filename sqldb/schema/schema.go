@@ -4,7 +4,8 @@
 //
 // To read the current schema, open sqlite.sql or postgres.sql: `go generate
 // ./schema` writes them, and a test compares them with the result of the
-// migrations. Package sqldb runs the migrations.
+// migrations. Package sqldb runs the migrations; a new SQLite file gets
+// sqlite.sql instead, which takes a tenth of the time.
 package schema
 
 //go:generate go test . -run TestSnapshot -update
@@ -21,6 +22,12 @@ import (
 
 //go:embed sqlite/*.sql postgres/*.sql
 var files embed.FS
+
+// SQLite makes of an empty file what all migrations make of it: tables with their
+// rows, and triggers in the same order, in which SQLite fires them.
+//
+//go:embed sqlite.sql
+var SQLite string
 
 // Migration is one step of the schema.
 type Migration struct {

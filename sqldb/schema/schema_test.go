@@ -3,6 +3,7 @@ package schema_test
 import (
 	"flag"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -102,7 +103,14 @@ func TestForeignKeysHaveIndexes(t *testing.T) {
 // TestSnapshot compares sqlite.sql and postgres.sql with what the migrations
 // make of an empty database.
 func TestSnapshot(t *testing.T) {
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	eachEmpty(t, func(t *testing.T, db *sqldb.DB, _ string) {
+		steps, err := db.Steps(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := db.Up(t.Context(), len(steps)); err != nil { // step by step
+			t.Fatal(err)
+		}
 		file := string(db.Engine()) + ".sql"
 		text := "-- The current schema. Written by `go generate ./schema`: do not edit.\n\n" + dump(t, db)
 		if *update {
@@ -118,4 +126,36 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("%s is not the schema that the migrations make; run go generate ./schema:\n%s", file, diff)
 		}
 	})
+}
+
+// TestNewFile: a new SQLite file, which gets sqlite.sql at once, is like one that had all migrations:
+// schema, order of the triggers, rows, counters, list of the migrations, settings of the file.
+func TestNewFile(t *testing.T) {
+	state := func(up func(*sqldb.DB) error) string {
+		db, err := sqldb.OpenAsIs(t.Context(), filepath.Join(t.TempDir(), "file.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := up(db); err != nil {
+			t.Fatal(err)
+		}
+		text := dump(t, db)
+		for _, more := range []string{
+			`SELECT number || ' ' || name FROM migrations ORDER BY 1`, `SELECT name || ' ' || seq FROM sqlite_sequence ORDER BY 1`,
+			`SELECT user_version || ' ' || application_id || ' ' || auto_vacuum || ' ' || journal_mode || ' ' || encoding || ' ' || page_size
+				FROM pragma_user_version, pragma_application_id, pragma_auto_vacuum, pragma_journal_mode, pragma_encoding, pragma_page_size`,
+		} {
+			text += strings.Join(dbtest.NewSQL(t, db).Strings(more), "\n") + "\n"
+		}
+		return text
+	}
+	steps, err := schema.Migrations("sqlite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	migrated := state(func(db *sqldb.DB) error { return db.Up(t.Context(), len(steps)) })
+	if diff := cmp.Diff(migrated, state(func(db *sqldb.DB) error { return db.Up(t.Context(), 0) })); diff != "" {
+		t.Errorf("migrated (-) and new (+) differ:\n%s", diff)
+	}
 }

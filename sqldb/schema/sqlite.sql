@@ -34,17 +34,6 @@ CREATE INDEX archive_roots_idx
 
 CREATE INDEX archive_uid_idx ON archive (uid);
 
-CREATE TRIGGER archive_cascades_follow_archive_trigger AFTER DELETE ON archive
--- A row that leaves is not counted any more. The last one takes its cascade with it.
-BEGIN
-    UPDATE archive_cascades SET objects = objects - 1, bytes = bytes - OLD.size
-    WHERE id = OLD.cascade AND OLD.id <= (SELECT revision FROM archive_counted);
-    DELETE FROM archive_cascades
-    WHERE id = OLD.cascade AND objects = 0 AND leaving IS NULL
-        AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.cascade = OLD.cascade AND a.cascade <> a.uid)
-        AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = OLD.cascade AND a.cascade = a.uid);
-END;
-
 CREATE TRIGGER archive_kinds_remember_trigger AFTER INSERT ON archive
 -- The archive keeps the names of the kind of an archived definition.
 WHEN NEW.kind = 'customresourcedefinitions.apiextensions.k8s.io'
@@ -60,6 +49,17 @@ WHEN OLD.kind = 'repositories.registry.exeunt.dev'
 BEGIN
     UPDATE gc_repository_review_queue SET review_after = 0, event = 'archive_delete', claim_token = NULL, claim_until = NULL
     WHERE uid = OLD.uid;
+END;
+
+CREATE TRIGGER archive_cascades_follow_archive_trigger AFTER DELETE ON archive
+-- A row that leaves is not counted any more. The last one takes its cascade with it.
+BEGIN
+    UPDATE archive_cascades SET objects = objects - 1, bytes = bytes - OLD.size
+    WHERE id = OLD.cascade AND OLD.id <= (SELECT revision FROM archive_counted);
+    DELETE FROM archive_cascades
+    WHERE id = OLD.cascade AND objects = 0 AND leaving IS NULL
+        AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.cascade = OLD.cascade AND a.cascade <> a.uid)
+        AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = OLD.cascade AND a.cascade = a.uid);
 END;
 
 CREATE TABLE archive_cascades (
@@ -86,6 +86,8 @@ CREATE TABLE archive_counted (
     one      INTEGER PRIMARY KEY CONSTRAINT archive_counted_one_check CHECK (one = 1),
     revision INTEGER NOT NULL -- the rows of archive up to this id are counted
 ) STRICT;
+
+INSERT INTO archive_counted VALUES (1, 0);
 
 CREATE VIEW archive_definitions AS
     -- The archived definitions with the names that they declare.
@@ -600,6 +602,18 @@ CREATE TABLE gc_review_after_defaults (
     value INTEGER NOT NULL CONSTRAINT gc_review_after_defaults_value_check CHECK (value >= 0) -- milliseconds; a random part is added: up to a tenth, at most a minute
 ) STRICT, WITHOUT ROWID;
 
+INSERT INTO gc_review_after_defaults VALUES ('blob_delete', 60000);
+INSERT INTO gc_review_after_defaults VALUES ('blob_upload', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('existence_check', 3600000);
+INSERT INTO gc_review_after_defaults VALUES ('layer_delete', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('manifest_delete', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('manifest_list_delete', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('manifest_upload', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('subject_delete', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('tag_delete', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('tag_switch', 86400000);
+INSERT INTO gc_review_after_defaults VALUES ('upload_delete', 60000);
+
 CREATE TRIGGER gc_review_after_defaults_keep BEFORE DELETE ON gc_review_after_defaults
 -- Without its row an event would not be tracked.
 BEGIN
@@ -619,12 +633,16 @@ CREATE TABLE gc_settings (
     value INTEGER NOT NULL -- boolean
 ) STRICT, WITHOUT ROWID;
 
+INSERT INTO gc_settings VALUES ('signatures', 1);
+
 CREATE TABLE gc_state (
     -- The collector's persisted switch: one row.
     one    INTEGER PRIMARY KEY CONSTRAINT gc_state_one_check CHECK (one = 1),
     paused INTEGER NOT NULL, -- boolean
     reason TEXT NOT NULL
 ) STRICT;
+
+INSERT INTO gc_state VALUES (1, 0, '');
 
 CREATE TABLE gc_unlink_queue (
     -- Paths of the blob store that no row names any more: the unlinker removes
@@ -694,6 +712,8 @@ CREATE TABLE history_bounds (
     PRIMARY KEY (kind, namespace)
 ) STRICT, WITHOUT ROWID;
 
+INSERT INTO history_bounds VALUES ('', '*', 1, 0);
+
 CREATE TABLE history_times (
     -- The last revision of each second in which something changed, up to revision.moved.
     at       INTEGER PRIMARY KEY, -- Unix seconds
@@ -713,20 +733,20 @@ CREATE TABLE layers (
     CONSTRAINT layers_manifest_id_blob_id_key UNIQUE (manifest_id, blob_id)
 ) STRICT;
 
-CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
--- The layers of a deleted manifest are reviewed.
-BEGIN
-    DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
-    INSERT INTO gc_enqueue_blob (digest, event, together)
-    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete', OLD.manifest_id);
-END;
-
 CREATE TRIGGER gc_track_layer_blobs_trigger AFTER INSERT ON layers
 -- A manifest uses its layers.
 BEGIN
     INSERT INTO gc_blobs_layers (blob_id, layer_id, top_level_namespace_id, repository_id)
     VALUES (NEW.blob_id, NEW.id, NEW.top_level_namespace_id, NEW.repository_id)
     ON CONFLICT (blob_id, layer_id) DO NOTHING;
+END;
+
+CREATE TRIGGER gc_track_deleted_layers_trigger AFTER DELETE ON layers
+-- The layers of a deleted manifest are reviewed.
+BEGIN
+    DELETE FROM gc_blobs_layers WHERE blob_id = OLD.blob_id AND layer_id = OLD.id;
+    INSERT INTO gc_enqueue_blob (digest, event, together)
+    VALUES ((SELECT b.digest FROM blobs b WHERE b.id = OLD.blob_id), 'layer_delete', OLD.manifest_id);
 END;
 
 CREATE TABLE manifest_references (
@@ -778,6 +798,19 @@ BEGIN
     ON CONFLICT (blob_id, manifest_id) DO NOTHING;
 END;
 
+CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT ON manifests
+-- An uploaded manifest is reviewed, the first time and each time again: its tag,
+-- list or subject may never come.
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
+END;
+
+CREATE TRIGGER gc_track_manifest_uploads_again_trigger AFTER UPDATE ON manifests
+-- As gc_track_manifest_uploads_trigger.
+BEGIN
+    INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
+END;
+
 CREATE TRIGGER gc_track_deleted_manifests_trigger AFTER DELETE ON manifests
 -- The configuration of a deleted manifest is reviewed.
 WHEN OLD.configuration_blob_id IS NOT NULL
@@ -800,24 +833,24 @@ BEGIN
         AND EXISTS (SELECT 1 FROM gc_settings s WHERE s.name = 'signatures' AND s.value);
 END;
 
-CREATE TRIGGER gc_track_manifest_uploads_again_trigger AFTER UPDATE ON manifests
--- As gc_track_manifest_uploads_trigger.
-BEGIN
-    INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
-END;
-
-CREATE TRIGGER gc_track_manifest_uploads_trigger AFTER INSERT ON manifests
--- An uploaded manifest is reviewed, the first time and each time again: its tag,
--- list or subject may never come.
-BEGIN
-    INSERT INTO gc_enqueue_manifest (id, event) VALUES (NEW.id, 'manifest_upload');
-END;
-
 CREATE TABLE media_types (
     -- Written once each and never removed: there are few.
     id         INTEGER PRIMARY KEY,
     media_type TEXT NOT NULL CONSTRAINT media_types_media_type_key UNIQUE
 ) STRICT;
+
+INSERT INTO media_types VALUES (1, 'application/octet-stream');
+INSERT INTO media_types VALUES (10, 'application/vnd.docker.container.image.v1+json');
+INSERT INTO media_types VALUES (11, 'application/vnd.docker.image.rootfs.diff.tar.gzip');
+INSERT INTO media_types VALUES (12, 'application/vnd.oci.empty.v1+json');
+INSERT INTO media_types VALUES (2, 'application/vnd.oci.image.manifest.v1+json');
+INSERT INTO media_types VALUES (3, 'application/vnd.oci.image.index.v1+json');
+INSERT INTO media_types VALUES (4, 'application/vnd.docker.distribution.manifest.v2+json');
+INSERT INTO media_types VALUES (5, 'application/vnd.docker.distribution.manifest.list.v2+json');
+INSERT INTO media_types VALUES (6, 'application/vnd.oci.image.config.v1+json');
+INSERT INTO media_types VALUES (7, 'application/vnd.oci.image.layer.v1.tar');
+INSERT INTO media_types VALUES (8, 'application/vnd.oci.image.layer.v1.tar+gzip');
+INSERT INTO media_types VALUES (9, 'application/vnd.oci.image.layer.v1.tar+zstd');
 
 CREATE TABLE mesh_node_reviews (
     -- Nodes that are to be reviewed: see package review for the columns,
@@ -898,50 +931,6 @@ CREATE INDEX objects_finalizing_idx
     -- The objects that wait for the collector, for its scan: few rows.
     ON objects (uid) WHERE deletion_time IS NOT NULL AND finalizing <> 0;
 
-CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
--- As objects_declared_track.
-WHEN OLD.kind = 'provisionedresources.provisioning.exeunt.dev'
-BEGIN
-    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
-    VALUES (OLD.uid, 0, 0, 'declaration_removed', unixepoch() * 1000)
-    ON CONFLICT (id) DO UPDATE SET
-        review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
-END;
-
-CREATE TRIGGER objects_declared_track AFTER INSERT ON objects
--- The reconcile loop looks at a resource that is declared, is to be deleted, or
--- whose object was removed without its finalizer. The loop itself writes the
--- status of the object, so a status does not bring it back.
-WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev'
-BEGIN
-    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
-    VALUES (NEW.uid, 0, 0, 'declared', unixepoch() * 1000)
-    ON CONFLICT (id) DO UPDATE SET
-        review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
-END;
-
-CREATE TRIGGER objects_deleting_track AFTER UPDATE OF deletion_time ON objects
--- An object that is DELETING and waits for the collector is reviewed after every
--- change to it.
-WHEN NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0
-BEGIN
-    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
-    VALUES (NEW.uid, 0, 0, 'deleting', unixepoch() * 1000)
-    ON CONFLICT (uid) DO UPDATE SET
-        review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
-END;
-
-CREATE TRIGGER objects_disowned AFTER DELETE ON objects
--- The references of a removed object are deleted with it. Sets of objects lose
--- theirs before, in one statement; this is for the others.
-WHEN EXISTS (SELECT 1 FROM owners w WHERE w.dependent = OLD.id)
-BEGIN
-    DELETE FROM owners WHERE dependent = OLD.id;
-END;
-
 CREATE TRIGGER objects_left_namespace_track AFTER DELETE ON objects
 -- A terminating namespace is reviewed after each removal of an object in it. A
 -- row that is already queued like this is not written again: a cascade removes
@@ -959,6 +948,18 @@ BEGIN
     WHERE claim_token IS NOT NULL OR review_after > excluded.review_after OR event <> excluded.event;
 END;
 
+CREATE TRIGGER objects_deleting_track AFTER UPDATE OF deletion_time ON objects
+-- An object that is DELETING and waits for the collector is reviewed after every
+-- change to it.
+WHEN NEW.deletion_time IS NOT NULL AND NEW.finalizing <> 0
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    VALUES (NEW.uid, 0, 0, 'deleting', unixepoch() * 1000)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
 CREATE TRIGGER objects_linger_in_namespace_track AFTER UPDATE OF deletion_time ON objects
 -- A terminating namespace is also reviewed, for its conditions, when a DELETING
 -- object in it changes.
@@ -970,6 +971,100 @@ BEGIN
     SELECT n.uid, 0, 0, 'content_changed', unixepoch() * 1000 FROM objects n
     WHERE n.kind = 'namespaces' AND n.namespace = '' AND n.name = NEW.namespace
     ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_disowned AFTER DELETE ON objects
+-- The references of a removed object are deleted with it. Sets of objects lose
+-- theirs before, in one statement; this is for the others.
+WHEN EXISTS (SELECT 1 FROM owners w WHERE w.dependent = OLD.id)
+BEGIN
+    DELETE FROM owners WHERE dependent = OLD.id;
+END;
+
+CREATE TRIGGER objects_removed_track AFTER DELETE ON objects
+-- A removed owner is reviewed if it has dependents. Its row proves that the owner
+-- existed and is gone, also after its kind is gone: the event says so, and
+-- whether the owner was in a namespace.
+WHEN EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid)
+BEGIN
+    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
+    VALUES (OLD.uid, 0, 0, CASE WHEN OLD.namespace = '' THEN 'cluster_owner_removed' ELSE 'owner_removed' END, unixepoch() * 1000)
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER repositories_follow_removed_trigger AFTER DELETE ON objects
+-- Clients cannot reach the content of a removed Repository. A hold stops
+-- collection, not this deletion. While the archive has the object, the review
+-- comes after an hour, in case the archive's own trigger was missed.
+WHEN OLD.kind = 'repositories.registry.exeunt.dev'
+BEGIN
+    INSERT INTO gc_repository_review_queue (uid, review_after, review_count, event, created_at)
+    SELECT OLD.uid,
+        CASE WHEN EXISTS (SELECT 1 FROM archive a WHERE a.uid = OLD.uid) THEN (unixepoch() + 3600) * 1000 ELSE 0 END,
+        0, 'repository_delete', unixepoch() * 1000
+    FROM repositories r WHERE r.object_uid = OLD.uid
+    ON CONFLICT (uid) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+    UPDATE repositories SET path = '@' || OLD.uid, deleting = 1, removed_at = unixepoch() * 1000, gc_hold = 0
+    WHERE object_uid = OLD.uid;
+END;
+
+CREATE TRIGGER top_level_namespaces_follow_created_trigger AFTER INSERT ON objects
+WHEN NEW.kind = 'namespaces'
+BEGIN
+    UPDATE top_level_namespaces SET deleting = 0 WHERE name = NEW.name AND deleting;
+END;
+
+CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
+-- Pushes to a Repository that is being deleted are refused.
+WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
+BEGIN
+    UPDATE repositories SET deleting = 1 WHERE object_uid = NEW.uid;
+END;
+
+CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
+-- Pushes to a namespace that is being deleted are refused.
+WHEN NEW.kind = 'namespaces' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
+BEGIN
+    UPDATE top_level_namespaces SET deleting = 1 WHERE name = NEW.name;
+END;
+
+CREATE TRIGGER objects_declared_track AFTER INSERT ON objects
+-- The reconcile loop looks at a resource that is declared, is to be deleted, or
+-- whose object was removed without its finalizer. The loop itself writes the
+-- status of the object, so a status does not bring it back.
+WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev'
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (NEW.uid, 0, 0, 'declared', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON objects
+-- As objects_declared_track.
+WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (NEW.uid, 0, 0, 'deletion_requested', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
+        review_after = min(review_after, excluded.review_after),
+        event = excluded.event, claim_token = NULL, claim_until = NULL;
+END;
+
+CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON objects
+-- As objects_declared_track.
+WHEN OLD.kind = 'provisionedresources.provisioning.exeunt.dev'
+BEGIN
+    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
+    VALUES (OLD.uid, 0, 0, 'declaration_removed', unixepoch() * 1000)
+    ON CONFLICT (id) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
@@ -1006,68 +1101,6 @@ BEGIN
     DELETE FROM bootstrap_tokens WHERE project = OLD.name;
 END;
 
-CREATE TRIGGER objects_removed_track AFTER DELETE ON objects
--- A removed owner is reviewed if it has dependents. Its row proves that the owner
--- existed and is gone, also after its kind is gone: the event says so, and
--- whether the owner was in a namespace.
-WHEN EXISTS (SELECT 1 FROM owners WHERE owner_uid = OLD.uid)
-BEGIN
-    INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
-    VALUES (OLD.uid, 0, 0, CASE WHEN OLD.namespace = '' THEN 'cluster_owner_removed' ELSE 'owner_removed' END, unixepoch() * 1000)
-    ON CONFLICT (uid) DO UPDATE SET
-        review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
-END;
-
-CREATE TRIGGER objects_undeclared_track AFTER UPDATE OF deletion_time ON objects
--- As objects_declared_track.
-WHEN NEW.kind = 'provisionedresources.provisioning.exeunt.dev' AND OLD.deletion_time IS NULL AND NEW.deletion_time IS NOT NULL
-BEGIN
-    INSERT INTO provisioned_resource_reviews (id, review_after, review_count, event, created_at)
-    VALUES (NEW.uid, 0, 0, 'deletion_requested', unixepoch() * 1000)
-    ON CONFLICT (id) DO UPDATE SET
-        review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
-END;
-
-CREATE TRIGGER repositories_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
--- Pushes to a Repository that is being deleted are refused.
-WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
-BEGIN
-    UPDATE repositories SET deleting = 1 WHERE object_uid = NEW.uid;
-END;
-
-CREATE TRIGGER repositories_follow_removed_trigger AFTER DELETE ON objects
--- Clients cannot reach the content of a removed Repository. A hold stops
--- collection, not this deletion. While the archive has the object, the review
--- comes after an hour, in case the archive's own trigger was missed.
-WHEN OLD.kind = 'repositories.registry.exeunt.dev'
-BEGIN
-    INSERT INTO gc_repository_review_queue (uid, review_after, review_count, event, created_at)
-    SELECT OLD.uid,
-        CASE WHEN EXISTS (SELECT 1 FROM archive a WHERE a.uid = OLD.uid) THEN (unixepoch() + 3600) * 1000 ELSE 0 END,
-        0, 'repository_delete', unixepoch() * 1000
-    FROM repositories r WHERE r.object_uid = OLD.uid
-    ON CONFLICT (uid) DO UPDATE SET
-        review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL;
-    UPDATE repositories SET path = '@' || OLD.uid, deleting = 1, removed_at = unixepoch() * 1000, gc_hold = 0
-    WHERE object_uid = OLD.uid;
-END;
-
-CREATE TRIGGER top_level_namespaces_follow_created_trigger AFTER INSERT ON objects
-WHEN NEW.kind = 'namespaces'
-BEGIN
-    UPDATE top_level_namespaces SET deleting = 0 WHERE name = NEW.name AND deleting;
-END;
-
-CREATE TRIGGER top_level_namespaces_follow_deleting_trigger AFTER UPDATE OF deletion_time ON objects
--- Pushes to a namespace that is being deleted are refused.
-WHEN NEW.kind = 'namespaces' AND NEW.deletion_time IS NOT NULL AND OLD.deletion_time IS NULL
-BEGIN
-    UPDATE top_level_namespaces SET deleting = 1 WHERE name = NEW.name;
-END;
-
 CREATE TABLE owners (
     -- metadata.ownerReferences of the objects that exist. The owner may not
     -- exist. A trigger of objects removes the rows of a removed object: a foreign
@@ -1084,18 +1117,18 @@ CREATE TABLE owners (
 
 CREATE INDEX owners_owner_uid_idx ON owners (owner_uid);
 
-CREATE TRIGGER owners_added_track AFTER INSERT ON owners
--- A reference to an owner that does not exist, or that waits for its dependents,
--- puts that owner under review. The event of a removed owner stays: it is proof.
-WHEN NOT EXISTS (
-    SELECT 1 FROM objects o WHERE o.uid = NEW.owner_uid AND (o.deletion_time IS NULL OR o.finalizing & 2 = 0))
+CREATE TRIGGER owners_removed_track AFTER DELETE ON owners
+-- An owner that waits for its dependents is reviewed when a blocking dependent is
+-- removed, or drops its reference.
+WHEN OLD.blocking = 1 AND EXISTS (
+    SELECT 1 FROM objects o WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0)
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
-    VALUES (NEW.owner_uid, 0, 0, 'owner_absent', unixepoch() * 1000)
+    VALUES (OLD.owner_uid, 0, 0, 'dependent_removed', unixepoch() * 1000)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
-        event = CASE WHEN event IN ('owner_removed', 'cluster_owner_removed') THEN event ELSE excluded.event END,
-        claim_token = NULL, claim_until = NULL;
+        event = excluded.event, claim_token = NULL, claim_until = NULL
+    WHERE claim_token IS NOT NULL OR review_after > excluded.review_after OR event <> excluded.event;
 END;
 
 CREATE TRIGGER owners_foreign_track AFTER INSERT ON owners
@@ -1121,18 +1154,18 @@ BEGIN
         event = excluded.event, claim_token = NULL, claim_until = NULL;
 END;
 
-CREATE TRIGGER owners_removed_track AFTER DELETE ON owners
--- An owner that waits for its dependents is reviewed when a blocking dependent is
--- removed, or drops its reference.
-WHEN OLD.blocking = 1 AND EXISTS (
-    SELECT 1 FROM objects o WHERE o.uid = OLD.owner_uid AND o.deletion_time IS NOT NULL AND o.finalizing & 2 <> 0)
+CREATE TRIGGER owners_added_track AFTER INSERT ON owners
+-- A reference to an owner that does not exist, or that waits for its dependents,
+-- puts that owner under review. The event of a removed owner stays: it is proof.
+WHEN NOT EXISTS (
+    SELECT 1 FROM objects o WHERE o.uid = NEW.owner_uid AND (o.deletion_time IS NULL OR o.finalizing & 2 = 0))
 BEGIN
     INSERT INTO gc_object_reviews (uid, review_after, review_count, event, created_at)
-    VALUES (OLD.owner_uid, 0, 0, 'dependent_removed', unixepoch() * 1000)
+    VALUES (NEW.owner_uid, 0, 0, 'owner_absent', unixepoch() * 1000)
     ON CONFLICT (uid) DO UPDATE SET
         review_after = min(review_after, excluded.review_after),
-        event = excluded.event, claim_token = NULL, claim_until = NULL
-    WHERE claim_token IS NOT NULL OR review_after > excluded.review_after OR event <> excluded.event;
+        event = CASE WHEN event IN ('owner_removed', 'cluster_owner_removed') THEN event ELSE excluded.event END,
+        claim_token = NULL, claim_until = NULL;
 END;
 
 CREATE TABLE provisioned_resource_outbox (
@@ -1372,6 +1405,8 @@ CREATE TABLE revision (
     archived  INTEGER NOT NULL DEFAULT 0, -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
     quotas    INTEGER NOT NULL DEFAULT 0  -- revision of the last change to what a ResourceQuota limits: every write reads this row anyway
 , changed_at INTEGER NOT NULL DEFAULT 0, moved      INTEGER NOT NULL DEFAULT 0) STRICT;
+
+INSERT INTO revision VALUES (1, 1, 0, 0, 0, 0, 1);
 
 CREATE TABLE seal_keys (
     -- The keys that may have sealed a body. A server without one of them is
