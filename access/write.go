@@ -138,13 +138,15 @@ func (c *Control) checkBlocking(ctx context.Context, w Write, refs []metav1.Owne
 		a := w.attributes("update", "finalizers")
 		a.APIGroup, a.APIVersion, a.Resource, a.Name = gv.Group, gv.Version, "*", ref.Name
 		// An owner of a kind that is not served may be of any resource.
+		text := fmt.Sprintf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s", ref.APIVersion, ref.Kind)
 		if r, namespaced, served := w.Owner(gv.WithKind(ref.Kind)); served {
+			text = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"
 			a.Resource = r.Resource
 			if !namespaced {
 				a.Namespace = ""
 			}
 		}
-		if err := c.needOf(ctx, w, a, "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"); err != nil {
+		if err := c.needOf(ctx, w, a, text); err != nil {
 			return err
 		}
 	}

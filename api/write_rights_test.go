@@ -41,6 +41,7 @@ func TestContentNeedsRights(t *testing.T) {
 	deny := map[string]string{
 		"delete":          `is forbidden: cannot set an ownerRef on a resource you can't delete: User "updater" cannot delete resource "configmaps" in API group "" in the namespace "shop"`,
 		"block":           `is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: User`,
+		"block unknown":   `is forbidden: cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion example.com/v1 Kind Widget: User`,
 		"finalizers":      `cannot update resource "configmaps/finalizers" in API group "" in the namespace "shop": cannot change finalizers`,
 		"confirm-cascade": `cannot confirm-cascade resource "configmaps" in API group "" in the namespace "shop"`,
 	}
@@ -49,6 +50,7 @@ func TestContentNeedsRights(t *testing.T) {
 		{"updater", owner(false), "delete"},
 		{"edit", owner(false), ""},
 		{"edit", owner(true), "block"},
+		{"edit", strings.Replace(owner(true), `"apiVersion":"v1","kind":"ConfigMap"`, `"apiVersion":"example.com/v1","kind":"Widget"`, 1), "block unknown"},
 		{"admin", owner(true), ""},
 		{"edit", finalizer, "finalizers"},
 		{"admin", finalizer, ""},

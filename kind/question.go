@@ -59,7 +59,7 @@ func NewQuestion(scheme *runtime.Scheme, example runtime.Object, plural string, 
 	k := &Kind{
 		Group: gvk.Group, Name: gvk.Kind, Plural: plural, Singular: strings.ToLower(gvk.Kind),
 		Storage:   StorageName(gvk.Group, plural),
-		Ephemeral: true, Answer: answer,
+		Ephemeral: true, Answer: answer, Fingerprint: "question", // its description is part of this program
 	}
 	k.Versions = []*Version{{
 		Kind: k, GVK: gvk,

@@ -25,6 +25,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/access/policy"
 	"github.com/exeunt/exeunt/access/serviceaccount"
 	"github.com/exeunt/exeunt/admission"
 	"github.com/exeunt/exeunt/admission/service"
@@ -81,6 +82,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := checkRestored(c.Data); err != nil {
 		return err
 	}
+	go policy.Default() // takes some milliseconds, in which the database opens
 	kept := openReserve(c)
 	defer func() { err = kept.advise(err) }()
 	db, err := sqldb.OpenWithin(ctx, c.Database, sqldb.Limits{Statement: c.StatementTimeout, Lock: c.LockTimeout, IdleTransaction: c.IdleTransactionTimeout, NoSync: c.Ephemeral})

@@ -32,17 +32,18 @@ func (db *DB) migrate(ctx context.Context, to int) error {
 	if err != nil {
 		return err
 	}
+	made := false
 	if db.engine == SQLite && to == 0 {
-		if err := db.create(ctx, steps); err != nil {
-			return fmt.Errorf("make the schema%s: %w", db.named(), err)
-		}
+		made, err = db.create(ctx, steps)
 	}
 	if to != 0 {
 		steps = steps[:to]
 	}
-	if db.engine == Postgres {
+	switch {
+	case made || err != nil:
+	case db.engine == Postgres:
 		err = db.migratePostgres(ctx, steps)
-	} else {
+	default:
 		err = db.migrateSQLite(ctx, steps)
 	}
 	if err != nil {
@@ -51,15 +52,14 @@ func (db *DB) migrate(ctx context.Context, to int) error {
 	return nil
 }
 
-// create makes the current schema in an empty SQLite file at once.
-func (db *DB) create(ctx context.Context, steps []schema.Migration) error {
-	return db.Write(ctx, func(tx *sql.Tx) error {
-		var used bool
-		if err := tx.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM sqlite_schema)").Scan(&used); err != nil || used {
+// create makes the current schema at once, if an SQLite file is empty.
+func (db *DB) create(ctx context.Context, steps []schema.Migration) (made bool, err error) {
+	err = db.Write(ctx, func(tx *sql.Tx) error {
+		if err := tx.QueryRowContext(ctx, "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)").Scan(&made); err != nil || !made {
 			return err
 		}
 		if _, err := tx.ExecContext(ctx, schema.SQLite); err != nil {
-			return err
+			return fmt.Errorf("make the schema: %w", err)
 		}
 		for _, step := range steps {
 			if err := note(ctx, tx, step); err != nil {
@@ -68,6 +68,7 @@ func (db *DB) create(ctx context.Context, steps []schema.Migration) error {
 		}
 		return nil
 	})
+	return made, err
 }
 
 // migrateSQLite needs no lock: its transactions are immediate, and each reads again

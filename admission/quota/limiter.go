@@ -22,8 +22,8 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-// settleTime is how long a review waits for more changes.
-const settleTime = 100 * time.Millisecond
+// settleTime is how long a review waits for more changes. The status follows within 100 ms.
+const settleTime = 75 * time.Millisecond
 
 // limiter is the Ledger in one transaction. It implements store.Limiter.
 type limiter struct {

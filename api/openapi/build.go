@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sort"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	builderutil "k8s.io/kube-openapi/pkg/builder3/util"
@@ -104,7 +105,20 @@ func (s *Service) documentV3(gv schema.GroupVersion) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.buildV3(b, gv)
+	if s.custom(gv) {
+		return s.buildV3(b, gv)
+	}
+	// All built-in ones at once: to load the definitions takes longer than to build the documents.
+	for _, other := range s.groupVersions() {
+		if s.v3[other] == nil && !s.custom(other) {
+			if _, broken := s.buildV3(b, other); other == gv {
+				err = broken
+			} else if broken != nil {
+				logBroken(other, broken)
+			}
+		}
+	}
+	return s.v3[gv], err
 }
 
 func (s *Service) buildV3(b *builder, gv schema.GroupVersion) (*document, error) {
@@ -122,6 +136,8 @@ func (s *Service) buildV3(b *builder, gv schema.GroupVersion) (*document, error)
 	}
 	if hash := s.fingerprint(gv); hash != "" {
 		d.etag = hash
+	}
+	if s.custom(gv) {
 		s.forgetSome()
 	}
 	s.v3[gv] = d
@@ -135,7 +151,7 @@ const customKept = 64
 func (s *Service) forgetSome() {
 	kept := 0
 	for gv := range s.v3 {
-		if s.fingerprint(gv) == "" {
+		if !s.custom(gv) {
 			continue
 		}
 		if kept++; kept >= customKept {
@@ -144,18 +160,25 @@ func (s *Service) forgetSome() {
 	}
 }
 
-// fingerprint is the hash of a document of custom kinds, without the document: it is made from the
-// kinds and this program. Empty if not known.
+// custom reports whether clients have defined all kinds of a group version.
+func (s *Service) custom(gv schema.GroupVersion) bool {
+	return !slices.ContainsFunc(s.groups[gv], func(v *kind.Version) bool { return v.Kind.Definition == "" })
+}
+
+// fingerprint is the hash of a document, without the document: it is made from the kinds and this
+// program. Empty if not known.
 func (s *Service) fingerprint(gv schema.GroupVersion) string {
-	text := []byte(s.version)
+	text := []byte(s.version + packedHash())
 	for _, v := range s.groups[gv] {
-		if v.Kind.Fingerprint == "" {
+		if v.Kind.Fingerprint == "" && v.Schema != nil {
 			return ""
 		}
-		text = append(append(text, 0), v.Kind.Fingerprint...)
+		text = append(append(text, 0), v.Kind.Storage+v.Kind.Fingerprint...)
 	}
 	return hashOf(text)
 }
+
+var packedHash = sync.OnceValue(func() string { return hashOf(packed) })
 
 // documentIndex lists the v3 documents with their hashes. It builds those whose hash is that of
 // their content.

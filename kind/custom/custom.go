@@ -188,7 +188,7 @@ func BuiltIn(definition []byte) (*kind.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.Definition = ""
+	k.Definition, k.Fingerprint = "", string(definition)
 	return k, nil
 }
 

@@ -87,11 +87,20 @@ type apiVersion = fieldpath.APIVersion
 // fields that an older storage version stored stay visible in the versions that have them.
 func (f *family) decode(version string, body []byte, resourceVersion string) (runtime.Object, error) {
 	if f.hooked {
-		all, err := f.decodeAll(context.Background(), version, []storedBody{{body, resourceVersion}})
+		u, err := f.decodeStored(storedBody{body, resourceVersion})
 		if err != nil {
 			return nil, err
 		}
-		return all[0], nil
+		if u.GroupVersionKind().Version == version {
+			return u, nil
+		}
+		// Not as a list of one: the error of a webhook names what it was given.
+		converted, err := f.convert.ConvertToVersion(u, f.gvk(version).GroupVersion())
+		if err != nil {
+			return nil, err
+		}
+		u = converted.(*unstructured.Unstructured)
+		return u, f.coerceStored(u)
 	}
 	if object.MayHaveVersion(body) { // another replica may mark already
 		var err error

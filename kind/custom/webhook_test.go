@@ -219,11 +219,13 @@ func (h *hook) testDown(t *testing.T, k *kind.Kind, early, late []byte) {
 		t.Errorf("read of what is stored: %v", err)
 	}
 	_, errRead := v2.Decode(early, "1")
+	_, errList := v2.DecodeAll(t.Context(), []object.Object{{Body: early}})
 	_, errWrite := v1.Encode(request(t, v1, gear("v1", "more", "{teeth: 1}")))
-	for _, err := range []error{errRead, errWrite} {
+	// kube-apiserver names the object that it converts, and of a list the wanted version.
+	for of, err := range map[string]error{"v1, Kind=Gear": errRead, "v1, Kind=Gear ": errWrite, "v2, Kind=GearList": errList} {
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError ||
-			!strings.HasPrefix(status.Status().Message, "conversion webhook for example.com/") {
+			!strings.HasPrefix(status.Status().Message, "conversion webhook for example.com/"+strings.TrimSpace(of)+" failed: ") {
 			t.Errorf("error = %v", err)
 		}
 	}
