@@ -88,6 +88,8 @@ const place = /^\/(?:api|apis\/([^/]+))\/v[^/]+(?:\/namespaces\/([^/?]+))?\/([^/
 /** Throw a Failure for what the session has no right to, without a request: the browser would log its refusal as an error.
  * @param {string} method @param {string} path */
 async function allowed(method, path) {
+  const past = /^\/at\/[^/]+(?=\/)/.exec(path); // an earlier state needs the right history as well
+  if (past) path = path.slice(past[0].length);
   const [, group = "", ns = "", resource, called = "", options] = place.exec(path) || [];
   if (group === "authorization.k8s.io") return;
   if (path.startsWith("/exeunt/")) {
@@ -99,8 +101,8 @@ async function allowed(method, path) {
   const name = decodeURIComponent(called) || (/^metadata\.name=(.*)$/.exec(q.get("fieldSelector") || "") || [])[1];
   const verb = method === "GET" ? (called ? "get" : q.get("watch") ? "watch" : "list") : /** @type {any} */ ({ POST: "create", PUT: "update", PATCH: "patch", DELETE: "delete" })[method];
   const namespace = decodeURIComponent(ns);
-  if (await may(verb, group, resource, namespace, name)) return;
-  throw new Failure(403, `You cannot ${verb} resource "${resource}" in API group "${group}" ${namespace ? `in the namespace "${namespace}"` : "at the cluster scope"}.`, { read: method === "GET" });
+  const lacks = !await may(verb, group, resource, namespace, name) ? verb : past && !await may("history", group, resource, namespace, name) ? "history" : "";
+  if (lacks) throw new Failure(403, `You cannot ${lacks} resource "${resource}" in API group "${group}" ${namespace ? `in the namespace "${namespace}"` : "at the cluster scope"}.`, { read: method === "GET" });
 }
 
 /** Name the page as the field manager of what it writes. @param {string} method @param {string} path */

@@ -28,7 +28,7 @@ func TestStories(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	p := openTab(t, s)
 	p.signIn()
-	for n, told := range []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}, {"palette", found}, {"many", many}} {
+	for n, told := range []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}, {"palette", found}, {"many", many}, {"history", travelled}} {
 		for i, look := range looks {
 			if testing.Short() && i != n%len(looks) { // the looks take turns
 				continue

@@ -186,7 +186,7 @@ function Deletion({ cascade: c, error, again }) {
       ${held.length ? html`<ul class="tree">${held.slice(0, 10).map(({ reason, about }) => html`<li key=${reason.type + (about ? about.uid || about.name : "") + reason.message}>${about && html`<${Ref} object=${about} />: `}<${State} state="held" text=${reason.message} />${" "}
         <${Remedy} reason=${reason} about=${about || root} again=${() => { report.again(); again(); }} /></li>`)}</ul>` : html`<p class="empty">Nothing: the collector works on it.</p>`}
       <p><a href=${"#/why/" + encodeURIComponent(root.uid)}>All reasons${held.length > 10 ? `, ${held.length - 10} more that hold it among them` : ""}</a></p><//>`}
-    <${Restores} cascade=${c} />
+    <${Restores} title="Called back" deps=${[c.metadata.name, s.restored]} of=${(/** @type {any} */ r) => r.spec.cascade === c.metadata.name || r.status.cascade === c.metadata.name || r.spec.uid === root.uid} />
     ${going && report.data && report.data.exists && held.some(({ reason }) => reason.type !== "Guard") && html`<${LiveGraph} root=${root} />`}
     ${(going ? back : s.state !== "restored") && html`<${Restoring} key=${c.metadata.name} cascade=${c} again=${again} />`}
     <${Archived} cascade=${c} />

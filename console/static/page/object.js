@@ -1,11 +1,12 @@
 // @ts-check
 // One object: its summary, what owns it and what it owns, its Events, its YAML.
 
-import { html, useState, useEffect, useAnswer, useRight, useActions, leadsTo, choose, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
+import { html, useState, useEffect, useAnswer, useRight, useActions, leadsTo, choice, choose, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
 import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { Yaml } from "./edit.js";
 import { Guard } from "./guard.js";
+import { History, mayPast } from "./history.js";
 
 /** The object, kept up to date by a watch of its name.
  * @param {any} kind @param {string} namespace @param {string} name */
@@ -59,25 +60,31 @@ export function ObjectPage({ group, resource, namespace, name }) {
   const { object, gone, error: failed } = useObject(kind, namespace, name);
   const right = useRight(async () => !!kind && may("delete", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   const mayPatch = useRight(async () => !!kind && may("patch", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  const [history] = choice("history");
+  const mayLook = useRight(async () => !!kind && mayPast(kind, "get", namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  const look = mayLook && !history && html`<button type="button" id="history" onClick=${() => choose({ history: "yes" })}>History…</button>`;
+  const past = history && kind && html`<${History} kind=${kind} namespace=${namespace} name=${name} object=${gone ? undefined : object} />`;
   useActions(!object || !kind ? [] : [
+    ...(look ? [{ label: "Its history…", run: () => choose({ history: "yes" }) }] : []),
     leadsTo(gone || object.metadata.deletionTimestamp ? "Its deletion" : right ? "Delete…" : "What would a delete remove?", deletionOf(kind, object.metadata)),
     ...(object.metadata.deletionTimestamp && !gone ? [leadsTo("Why is it still here?", "#/why/" + encodeURIComponent(object.metadata.uid))] : []),
     ...(mayPatch && !gone ? [{ label: "Edit its YAML…", run: () => choose({ edit: "yes" }) }] : []),
   ]);
   if (unknown) return html`<${Page} title=${name}><p class="empty">The server does not serve ${resource}.</p><//>`;
   if (!object || !kind) {
-    return html`<${Page} title=${name}><${Problem} error=${error || failed} />
-      ${gone && kind ? html`<${NotThere} kind=${kind} namespace=${namespace} name=${name} />` : !failed && html`<${Loading} />`}<//>`;
+    return html`<${Page} title=${name} actions=${gone && look}><${Problem} error=${error || failed} />
+      ${gone && kind ? html`<${NotThere} kind=${kind} namespace=${namespace} name=${name} />${past}` : !failed && html`<${Loading} />`}<//>`;
   }
   const m = object.metadata;
   const ref = { apiVersion: apiVersion(kind), kind: kind.kind, namespace: m.namespace, name: m.name, uid: m.uid };
   const href = deletionOf(kind, m);
   const state = gone ? "gone" : m.deletionTimestamp ? ((m.finalizers || []).length ? "held" : "leaving") : "live";
   return html`<${Page} title=${html`<span class="kind">${kind.kind}</span> ${m.name}`} sub=${html`<${State} state=${state} text=${stateText(m, gone)} />${m.namespace && html` in <a href=${`#/object/core/namespaces/-/${encodeURIComponent(m.namespace)}`}>${m.namespace}</a>`}`}
-    actions=${html`${gone ? html`<a class="button" href=${href}>Its deletion</a>` : html`
+    actions=${html`${look}${gone ? html`<a class="button" href=${href}>Its deletion</a>` : html`
       ${m.deletionTimestamp ? html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a><a class="button" href=${href}>Its deletion</a>`
         : right ? html`<a class="button danger" href=${href}>Delete…</a>` : html`<a class="button" href=${href}>What would a delete remove?</a>`}`}`}>
     <${Problem} error=${failed} />
+    ${past}
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
     ${kind.kind === "Namespace" && !kind.group && !gone && html`<${Guard} object=${object} />`}
     <${Events} object=${object} kind=${kind} />
@@ -168,7 +175,7 @@ function totalsOf(nodes, uid, preview, deleting) {
 
 /** @param {{object: any, reference: any, gone?: boolean}} props */
 export function Ownership({ object, reference, gone }) {
-  const graph = useAnswer((signal) => neighbourhood(object, reference, signal), (d) => (gone ? 0 : d && d.preview.total > 1000 ? 15000 : 2000), [object.metadata.uid, object.metadata.resourceVersion, gone]);
+  const graph = useAnswer(async (signal) => (gone ? undefined : neighbourhood(object, reference, signal)), (d) => (gone ? 0 : d && d.preview.total > 1000 ? 15000 : 2000), [object.metadata.uid, object.metadata.resourceVersion, gone]);
   if (gone) return html`<${Panel} title="Ownership"><p class="empty"><${State} state="gone" /> It was removed.</p><//>`;
   const total = graph.data && graph.data.preview.total;
   return html`<${Panel} title="Ownership" wide>

@@ -4,6 +4,7 @@
 import { html, useState, useEffect, useRef, useMemo, useKinds, useRight, useActions, leadsTo, useSelection, choice, choose, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
 import { get, may, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
 import { mostChosen } from "./many.js";
+import { When, Changed, hasPast, mayPast, pastPath } from "./history.js";
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const pageSize = 250;
@@ -74,15 +75,15 @@ export function apply(s, type, changed) {
   return rows === s.rows ? s : { ...s, rows };
 }
 
-/** @param {any} kind @param {string} namespace @param {string} labelSelector */
-function useRows(kind, namespace, labelSelector) {
+/** @param {any} kind @param {string} namespace @param {string} labelSelector @param {string} at a time or a version; empty: now */
+function useRows(kind, namespace, labelSelector, at) {
   const [state, setState] = useState(/** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true }));
   const loadMore = useRef(() => {});
   useEffect(() => {
     if (!kind) return;
     const stop = new AbortController();
     const { signal } = stop;
-    const base = pathOf(kind, namespace);
+    const base = pastPath(at) + pathOf(kind, namespace);
     let current = /** @type {Rows} */ ({ columns: [], rows: [], more: "", version: "", loading: true });
     let frame = 0;
     // Many events may come in one frame: the page draws once.
@@ -108,6 +109,7 @@ function useRows(kind, namespace, labelSelector) {
         try {
           current = { ...current, version: "" };
           await load("");
+          if (at) return; // the past does not change
           for await (const event of watch(base + query({ watch: "true", resourceVersion: current.version, labelSelector, includeObject: "Metadata", allowWatchBookmarks: "true", timeoutSeconds: 300 }), { signal, accept: asTable })) {
             if (event.type === "ERROR") throw new Failure(event.object.code, event.object.message);
             if (event.type !== "BOOKMARK") set(apply(current, event.type, event.object.rows || []));
@@ -115,14 +117,14 @@ function useRows(kind, namespace, labelSelector) {
         } catch (err) {
           if (signal.aborted) return;
           if (/** @type {any} */ (err).code !== 410) set({ ...current, error: /** @type {Error} */ (err), loading: false });
-          if (/** @type {any} */ (err).code === 403) return;
+          if (/** @type {any} */ (err).code === 403 || at) return;
           await pause(2000, signal);
         }
       }
     };
     run();
     return () => { stop.abort(); cancelAnimationFrame(frame); };
-  }, [kind && kind.group + kind.resource, namespace, labelSelector]);
+  }, [kind && kind.group + kind.resource, namespace, labelSelector, at]);
   return { ...state, loadMore: () => loadMore.current() };
 }
 
@@ -133,19 +135,22 @@ export function Objects({ group, resource, namespace }) {
   const [text] = choice("q");
   const [labels, setLabels] = choice("labels");
   const [only, setOnly] = choice("show", ["all", "deleting", "orphans", "dangling"]);
-  const rows = useRows(kind, namespace, labels);
+  const [at] = choice("at"), [history, setHistory] = choice("history"), [since, setSince] = choice("since");
+  const rows = useRows(kind, namespace, labels, at);
   const dangling = useDangling(rows.rows, only === "dangling");
   const [sort, setSort] = choice("sort");
   const [cols, setCols] = choice("cols");
   const [sel] = choice("sel");
-  const right = useRight(async () => !!kind && kind.verbs.includes("delete") && may("delete", kind.group, kind.resource, namespace), [kind && kind.group + kind.resource, namespace]);
+  const mayLook = useRight(async () => !!kind && mayPast(kind, "list", namespace), [kind && kind.group + kind.resource, namespace]);
+  const right = useRight(async () => !!kind && !at && kind.verbs.includes("delete") && may("delete", kind.group, kind.resource, namespace), [kind && kind.group + kind.resource, namespace, at]);
   const shown = useMemo(() => sorted(rows.rows.filter((r) => matches(r, text, only, dangling)), sort, rows.columns), [rows.rows, rows.columns, text, only, dangling, sort]);
   const chosen = useMemo(() => new Set(sel.split(",").filter(Boolean)), [sel]);
   const select = (/** @type {Iterable<string>} */ keys) => choose({ sel: [...keys].join() });
   const toggle = (/** @type {any} */ r) => { const next = new Set(chosen); if (!next.delete(place(r))) next.add(place(r)); select(next); };
-  const selected = useSelection(shown.map(key), (i) => open(shown[i], kind), right ? (i) => toggle(shown[i]) : undefined);
+  const selected = useSelection(shown.map(key), (i) => { const m = shown[i].object.metadata; location.hash = objectLink(kind, m.namespace, m.name) + then; }, right ? (i) => toggle(shown[i]) : undefined);
   const href = kind && `#/delete-many/${kind.group || "core"}/${kind.resource}${query({ sel, ns: namespace })}`;
-  useActions(!href || !right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, href), { label: "Choose none", run: () => select([]) }] : [])]);
+  const then = at ? query({ history: "yes", at, against: "now" }) : "";
+  useActions(!href ? [] : [...(mayLook && !history ? [{ label: "Look at an earlier time…", run: () => setHistory("yes") }] : []), ...(!right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, href), { label: "Choose none", run: () => select([]) }] : [])])]);
   useEffect(() => { if ((only !== "all" || text || sort) && rows.more) rows.loadMore(); }, [only, text, sort, rows.rows.length]);
   if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
   if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
@@ -156,9 +161,12 @@ export function Objects({ group, resource, namespace }) {
   return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
     <${Filter} label="Filter by name" />
     ${rows.columns.length > 1 && html`<details class="menu"><summary class="button">Columns</summary><div>${rows.columns.map((c, i) => i > 0 && html`<label><input type="checkbox" checked=${indexes.includes(i)} onChange=${() => setCols(rows.columns.filter((x, j) => j > 0 && (i === j) !== indexes.includes(j)).map((x) => x.name).join() || "-")} /> ${c.name}</label>`)}</div></details>`}
+    ${mayLook && !history && html`<button type="button" id="earlier" onClick=${() => setHistory("yes")}>Earlier…</button>`}
     <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
     <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
       <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>
+    ${(history || at) && html`<section class="panel"><header><h2>Earlier</h2><div class="actions"><button type="button" class="small" onClick=${() => choose({ history: "", at: "", since: "" })}>Back to now</button></div></header>
+      ${mayLook === false ? html`<p class="notice">${hasPast(kind) ? `Your roles have no right to the history of ${kind.resource}: that needs the verb history.` : "The server keeps no history of this kind."}</p>` : html`<${When} namespace=${namespace} />${at && html`<p class="notice">The table below is as it was then.</p>${since ? html`<${Changed} only=${kind} namespace=${namespace} at=${at} />` : html`<p class="actions"><button type="button" id="since" onClick=${() => setSince("yes")}>What has changed since?</button></p>`}`}`}</section>`}
     ${chosen.size > 0 && html`<p class="chosen" role="status">${count(chosen.size, "object")} chosen <a class="button danger" id="delete-many" href=${href}>Delete them…</a><button type="button" onClick=${() => select([])}>Choose none</button>${chosen.size > mostChosen && html`<span class="problem">A plan takes ${mostChosen} at most.</span>`}</p>`}
     <${Problem} error=${rows.error} />
     ${rows.loading && !rows.error && html`<${Loading} />`}
@@ -168,7 +176,7 @@ export function Objects({ group, resource, namespace }) {
       return html`<tr key=${m.uid} class=${i === selected ? "selected" : ""} aria-rowindex=${i + 1}>
         ${right && html`<td class="check"><input type="checkbox" tabindex=${i === selected || (selected < 0 && i === 0) ? 0 : -1} aria-label=${"Choose " + m.name} checked=${chosen.has(place(r))} onChange=${() => toggle(r)} /></td>`}
         ${kind.namespaced && !namespace && html`<td>${m.namespace}</td>`}
-        ${indexes.map((c, j) => html`<td>${j === 0 ? html`<a href=${objectLink(kind, m.namespace, m.name)}>${String(r.cells[c])}</a>` : cell(r.cells[c], rows.columns[c])}</td>`)}
+        ${indexes.map((c, j) => html`<td>${j === 0 ? html`<a href=${objectLink(kind, m.namespace, m.name) + then}>${String(r.cells[c])}</a>` : cell(r.cells[c], rows.columns[c])}</td>`)}
         <td>${m.deletionTimestamp ? html`<${State} state=${(m.finalizers || []).length ? "held" : "leaving"} text=${(m.finalizers || []).length ? "deleting, held" : "deleting"} />` : html`<${State} state="live" />`}</td></tr>`;
     }} />`}
     ${rows.rows.length >= mostRows && html`<p class="notice">The page shows the first ${mostRows.toLocaleString("en")}. Choose a namespace or labels to see others.</p>`}
@@ -188,9 +196,6 @@ export function sorted(rows, by, columns) {
   const value = (/** @type {any} */ r) => (i < 0 ? r.object.metadata.namespace : name === "Age" || columns[i].type === "date" ? -new Date(name === "Age" ? r.object.metadata.creationTimestamp : r.cells[i]).getTime() : r.cells[i]);
   return rows.map((r) => [value(r), r]).sort(([a], [b]) => down * (typeof a === "number" && typeof b === "number" ? a - b : order.compare(String(a ?? ""), String(b ?? "")))).map(([, r]) => r);
 }
-
-/** @param {any} row @param {any} kind */
-function open(row, kind) { location.hash = objectLink(kind, row.object.metadata.namespace, row.object.metadata.name); }
 
 /** @param {any} value @param {any} column */
 function cell(value, column) {

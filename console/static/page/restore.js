@@ -1,7 +1,7 @@
 // @ts-check
 // Bringing a deletion back: what restoring would change, all of it or one object; and who restored what.
 
-import { html, useState, useAnswer, useRight, choice, Panel, Problem, Loading, Ref, Age, State, Act, Command, Dialog, count } from "../view.js";
+import { html, useState, useAnswer, useRight, choice, choose, Panel, Problem, Loading, Ref, Age, State, Act, Command, Dialog, count } from "../view.js";
 import { get, post, ask, may, pause, kindOf, pathOf, query } from "../api.js";
 import { readable } from "../yaml.js";
 import { Diff } from "../diff.js";
@@ -12,7 +12,8 @@ const ended = (/** @type {any} */ r) => r.status.phase === "Complete" || r.statu
 /** Ask for a restore, and wait until it has ended or the server has taken it on. @param {any} spec */
 export async function restore(spec) {
   const made = await post(restores, { apiVersion: "lifecycle.exeunt.dev/v1", kind: "Restore", metadata: { generateName: "console-" }, spec });
-  if (made.status.phase === "Incomplete" && !made.status.created && !made.status.calledOff && made.status.message) throw new Error(made.status.message);
+  const st = made.status;
+  if (st.phase === "Incomplete" && !(st.created + (st.calledOff || 0) + (st.changed || 0) + (st.deleted || 0)) && st.message) throw new Error(st.message);
   return made;
 }
 
@@ -44,20 +45,20 @@ export function Restoring({ cascade: c, again }) {
 }
 
 /** @param {{results?: any[], plan?: boolean, choose?: (uid: string) => void}} props */
-function Results({ results = [], plan, choose }) {
+export function Results({ results = [], plan, choose }) {
   return html`<table><thead><tr><th scope="col">Object</th><th scope="col">${plan ? "Plan" : "Result"}</th><th scope="col">Notes</th>${choose && html`<th scope="col"><span class="hidden">Alone</span></th>`}</tr></thead>
       <tbody>${results.slice(0, 500).map((r) => html`<tr key=${r.uid} data-name=${r.name}><td><${Ref} object=${r} plain=${plan && r.outcome === "created"} /></td>
-        <td><${State} state=${r.outcome === "created" || r.outcome === "called off" ? "back" : r.outcome === "failed" ? "held" : "stays"} text=${r.outcome} /></td>
+        <td><${State} state=${["created", "called off", "changed"].includes(r.outcome) ? "back" : r.outcome === "failed" ? "held" : r.outcome === "deleted" ? "leaving" : "stays"} text=${r.outcome} /></td>
         <td>${[r.reason, ...(r.warnings || [])].filter(Boolean).join("; ")}<${Changes} changes=${r.changes} /></td>
         ${choose && html`<td>${r.uid && html`<button type="button" class="small" aria-label=${`What restoring ${r.kind} ${r.name} alone would change`} onClick=${() => choose(r.uid)}>Alone…</button>`}</td>`}</tr>`)}</tbody></table>
     ${results.length > 500 && html`<p class="faint">The first 500 of ${count(results.length, "result")}.</p>`}`;
 }
 
-/** Without its version, which says nothing to people. @param {any} o */
-const plain = (o) => readable({ ...o, metadata: { ...o.metadata, resourceVersion: undefined } });
+/** Without its version and generation, which say nothing to people. @param {any} o */
+export const plain = (o) => readable({ ...o, metadata: { ...o.metadata, resourceVersion: undefined, generation: undefined } });
 
 /** Fields that come back with another value. @param {{changes?: any[]}} props */
-function Changes({ changes }) {
+export function Changes({ changes }) {
   return (changes || []).map((c) => html`<pre class="diff">${c.field}${c.was && html`<del>- ${c.was}</del>`}${c.is && html`<ins>+ ${c.is}</ins>`}</pre>`);
 }
 
@@ -86,18 +87,16 @@ function One({ result: r, right, onClose, again }) {
     <p class="actions">${right !== false && html`<${Act} id="restore-alone" kind="primary" disabled=${!own || own.outcome !== "created"} run=${async () => { await restore({ uid: r.uid }); onClose(); again(); }}>Restore it alone<//>`}<button type="button" onClick=${onClose}>Close</button></p><//>`;
 }
 
-/** Who restored what of a cascade, and how far that is. @param {{cascade: any}} props */
-export function Restores({ cascade: c }) {
-  const id = c.metadata.name;
+/** Who restored or reverted what, and how far that is. @param {{of: (r: any) => boolean, deps: any[], title: string}} props of: which are shown */
+export function Restores({ of, deps, title }) {
   const [open, setOpen] = choice("restore");
-  const list = useAnswer(async (signal) => (await may("list", "lifecycle.exeunt.dev", "restores") ? (await get(restores, { signal })).items : [])
-    .filter((/** @type {any} */ r) => r.spec.cascade === id || r.status.cascade === id || r.spec.uid === c.spec.root.uid), (items) => (items && !items.every(ended) ? 1000 : 5000), [id, c.status.restored]);
+  const list = useAnswer(async (signal) => (await may("list", "lifecycle.exeunt.dev", "restores") ? (await get(restores, { signal })).items : []).filter(of), (items) => (items && !items.every(ended) ? 1000 : 5000), deps);
   const items = list.data || [];
   if (!items.length) return null;
-  return html`<${Panel} title="Called back" wide><table id="restores"><thead><tr><th scope="col">When</th><th scope="col">Who asked</th><th scope="col">What</th><th scope="col">Result</th><th scope="col"><span class="hidden">Details</span></th></tr></thead>
-    <tbody>${items.map((/** @type {any} */ r) => { const s = r.status; return html`<tr key=${r.metadata.name}><td><${Age} at=${r.metadata.creationTimestamp} /></td><td>${s.requestedBy}</td><td>${r.spec.cascade || r.spec.withCascade ? "all of it" : "one object alone"}</td>
-      <td><${State} state=${s.phase === "Incomplete" ? "held" : ended(r) ? "back" : "leaving"} text=${`${count(s.created, "object")} restored`} />${s.calledOff ? `, ${count(s.calledOff, "deletion")} called off` : ""}, ${s.skipped} skipped, ${s.failed} failed${s.waiting ? `, ${s.waiting} awaited` : ""}${s.message ? ": " + s.message : ""}${!ended(r) && !s.message ? ", and it goes on" : s.phase === "Incomplete" ? ". Not all came back" : ""}</td>
-      <td><button type="button" class="small" aria-expanded=${open === r.metadata.name} onClick=${() => setOpen(open === r.metadata.name ? "" : r.metadata.name)}>${open === r.metadata.name ? "Hide" : "Each object"}</button></td></tr>`; })}</tbody></table>
+  return html`<${Panel} title=${title} wide><table id="restores"><thead><tr><th scope="col">When</th><th scope="col">Who asked</th><th scope="col">What</th><th scope="col">Result</th><th scope="col"><span class="hidden">Details</span></th></tr></thead>
+    <tbody>${items.map((/** @type {any} */ r) => { const s = r.status; return html`<tr key=${r.metadata.name}><td><${Age} at=${r.metadata.creationTimestamp} /></td><td>${s.requestedBy}</td><td>${r.spec.to ? html`to ${r.spec.to}` : r.spec.cascade || r.spec.withCascade ? "all of it" : "one object alone"}</td>
+      <td><${State} state=${s.phase === "Incomplete" ? "held" : ended(r) ? "back" : "leaving"} text=${r.spec.to ? `${s.created} created, ${s.changed || 0} changed, ${s.deleted || 0} deleted` : `${count(s.created, "object")} restored`} />${s.calledOff ? `, ${count(s.calledOff, "deletion")} called off` : ""}${r.spec.to ? "" : `, ${s.skipped} skipped`}, ${s.failed} failed${s.waiting ? `, ${s.waiting} awaited` : ""}${s.message ? ": " + s.message : ""}${!ended(r) && !s.message ? ", and it goes on" : s.phase === "Incomplete" ? ". Not all came back" : ""}</td>
+      <td><button type="button" class="small" aria-expanded=${open === r.metadata.name} onClick=${() => setOpen(open === r.metadata.name ? "" : r.metadata.name)}>${open === r.metadata.name ? "Hide" : "Each object"}</button>${s.before && ended(r) && html` <button type="button" class="small" onClick=${() => choose({ history: "yes", at: s.before, revert: "plan" })}>Undo…</button>`}</td></tr>`; })}</tbody></table>
     ${open && html`<${Each} key=${open} name=${open} />`}<//>`;
 }
 
