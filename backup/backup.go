@@ -124,9 +124,10 @@ func newID(now time.Time) string {
 
 // Progress is how far an operation is.
 type Progress struct {
-	Step        string // what is done now
-	Done, Total int64  // blobs
-	Bytes       int64  // that were copied or read
+	Step  string `json:"step"` // what is done now
+	Done  int64  `json:"done,omitempty"`
+	Total int64  `json:"total,omitempty"` // blobs
+	Bytes int64  `json:"bytes,omitempty"` // that were copied or read
 }
 
 // save writes a new file to the target, for the recipients.

@@ -71,7 +71,7 @@ func TestRoundTrip(t *testing.T) {
 		if from, found, err := RestoredFrom(w.Context(), db); err != nil || !found || from.ID != made.ID {
 			w.Errorf("restored from %+v: %v", from, err)
 		}
-		next, err := takeHold(w.Context(), db, "next", "", time.Minute)
+		next, err := takeHold(w.Context(), db, "next", "", time.Minute, func() Progress { return Progress{} })
 		if err == nil {
 			err = next.end(w.Context())
 		}
@@ -357,4 +357,28 @@ func TestOlderSchema(t *testing.T) {
 	if err != nil || steps[9].Done {
 		t.Errorf("the backup has migrated the database: %v, %v", steps, err)
 	}
+}
+
+// TestProgress: every replica can tell how far a backup is while it runs, and that none runs.
+func TestProgress(t *testing.T) {
+	each(t, func(w *world) {
+		w.Blob("shop/web", "one")
+		steps := map[string]Progress{}
+		made := w.create(CreateOptions{between: func(step string) {
+			running, err := Now(w.Context(), w.DB)
+			if err != nil || (running == nil) != (step == "sweep") {
+				w.Errorf("at %s: %+v, %v", step, running, err)
+				return
+			}
+			if running != nil {
+				steps[running.ID+" "+step] = running.Progress
+			}
+		}})
+		if p := steps[made.ID+" database"]; p.Step != "database" || p.Total != 0 {
+			w.Errorf("at the database: %+v", p)
+		}
+		if p := steps[made.ID+" blobs"]; p.Step != "blobs" || p.Total != 1 || p.Done != 0 {
+			w.Errorf("at the blobs: %+v", p)
+		}
+	})
 }

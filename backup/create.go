@@ -81,7 +81,7 @@ func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result R
 	defer func() { err = errors.Join(err, unlock()) }()
 	c := &creation{server: s, target: t, db: db, options: o}
 	c.manifest = Manifest{Format: format, ID: newID(time.Now()), Version: o.Version, Engine: string(db.Engine()), Recipients: o.Recipients}
-	h, err := takeHold(ctx, db, c.manifest.ID, t.location, o.lease)
+	h, err := takeHold(ctx, db, c.manifest.ID, t.location, o.lease, c.current)
 	if err != nil {
 		return result, err
 	}
@@ -165,11 +165,15 @@ func (c *creation) run(ctx context.Context, h *hold) error {
 			return err
 		}
 	}
-	c.at("database")
+	if err := c.begin(ctx, h, "database"); err != nil {
+		return err
+	}
 	if err := c.copyDatabase(ctx); err != nil {
 		return err
 	}
-	c.at("blobs")
+	if err := c.begin(ctx, h, "blobs"); err != nil {
+		return err
+	}
 	if err := c.copyBlobs(ctx); err != nil {
 		return err
 	}
@@ -185,6 +189,20 @@ func (c *creation) run(ctx context.Context, h *hold) error {
 		return err
 	}
 	return c.target.put(ctx, c.manifest)
+}
+
+// begin is at with the step in the row of the hold.
+func (c *creation) begin(ctx context.Context, h *hold, step string) error {
+	c.show(func(p *Progress) { *p = Progress{Step: step, Total: int64(len(c.blobs))} })
+	err := h.extend(ctx)
+	c.at(step)
+	return err
+}
+
+func (c *creation) current() Progress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.progress
 }
 
 // at names the step that begins.

@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -140,7 +141,7 @@ SELECT $1, $2, ` + s.now + `, ` + s.now + ` + $3 WHERE NOT EXISTS (SELECT 1 FROM
 }
 
 func (s holdSQL) extend() string {
-	return `UPDATE backups SET hold_until = ` + s.now + ` + $2 WHERE id = $1 AND hold_until > ` + s.now
+	return `UPDATE backups SET hold_until = ` + s.now + ` + $2, progress = $3 WHERE id = $1 AND hold_until > ` + s.now
 }
 
 // forget deletes the rows of interrupted backups, and those of all ended ones but $1.
@@ -156,6 +157,7 @@ const (
 	releaseHold  = `UPDATE backups SET hold_until = 0 WHERE id = $1`
 	lockBackups  = `LOCK TABLE backups IN SHARE ROW EXCLUSIVE MODE`
 	findLast     = `SELECT id, target, ended_at FROM backups WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT 1`
+	findRunning  = `SELECT id, target, began_at, progress FROM backups WHERE id IN (SELECT id FROM backup_holds) AND progress <> '' ORDER BY id LIMIT 1`
 	findRestored = `SELECT id, restored_at FROM backups WHERE restored_at IS NOT NULL ORDER BY restored_at DESC LIMIT 1`
 	markRestored = `UPDATE backups SET hold_until = 0, ended_at = $2, restored_at = $3 WHERE id = $1`
 )
@@ -166,11 +168,13 @@ type hold struct {
 	sql   holdSQL
 	id    string
 	lease time.Duration
+	// progress is how far the work is, as Running returns it.
+	progress func() Progress
 }
 
 // takeHold writes the row. ErrBusy: another backup of the database runs.
-func takeHold(ctx context.Context, db *sqldb.DB, id, target string, lease time.Duration) (*hold, error) {
-	h := &hold{db: db, sql: newHoldSQL(db.Engine()), id: id, lease: lease}
+func takeHold(ctx context.Context, db *sqldb.DB, id, target string, lease time.Duration, progress func() Progress) (*hold, error) {
+	h := &hold{db: db, sql: newHoldSQL(db.Engine()), id: id, lease: lease, progress: progress}
 	err := db.Transact(ctx, func(tx *sqldb.Tx) error {
 		if db.Engine() == sqldb.Postgres { // two inserts at once would not see each other
 			if err := tx.Exec(ctx, lockBackups); err != nil {
@@ -194,10 +198,14 @@ func changeOne(ctx context.Context, tx *sqldb.Tx, none error, statement string, 
 	return err
 }
 
-// extend begins the lease again, unless it has ended.
+// extend begins the lease again, unless it has ended, and records the progress.
 func (h *hold) extend(ctx context.Context) error {
+	progress, err := json.Marshal(h.progress())
+	if err != nil {
+		return err
+	}
 	return h.db.Transact(ctx, func(tx *sqldb.Tx) error {
-		return changeOne(ctx, tx, errHold, h.sql.extend(), h.id, h.lease.Milliseconds())
+		return changeOne(ctx, tx, errHold, h.sql.extend(), h.id, h.lease.Milliseconds(), string(progress))
 	})
 }
 
@@ -233,8 +241,9 @@ func (h *hold) release(ctx context.Context) error {
 
 // Record is a backup in the database that was backed up.
 type Record struct {
-	ID, Target string
-	At         time.Time
+	ID     string    `json:"id"`
+	Target string    `json:"target"`
+	At     time.Time `json:"at"` // when it ended; of one that runs: when it began
 }
 
 // Last returns the last whole backup of a database.
@@ -243,6 +252,25 @@ func Last(ctx context.Context, db *sqldb.DB) (r Record, found bool, err error) {
 	found, err = db.Row(ctx, findLast, nil, &r.ID, &r.Target, &at)
 	r.At = time.UnixMilli(at).UTC()
 	return r, found, err
+}
+
+// Running is a backup that some process makes now.
+type Running struct {
+	Record
+	Progress
+}
+
+// Now returns the backup of a database that runs, as its process last said: every 10 seconds, and when a step begins.
+func Now(ctx context.Context, db *sqldb.DB) (*Running, error) {
+	r := &Running{}
+	var at int64
+	var progress string
+	found, err := db.Row(ctx, findRunning, nil, &r.ID, &r.Target, &at, &progress)
+	if err != nil || !found {
+		return nil, err
+	}
+	r.At = time.UnixMilli(at).UTC()
+	return r, json.Unmarshal([]byte(progress), &r.Progress)
 }
 
 // RestoredFrom returns the backup that a database was restored from, and when.

@@ -123,7 +123,7 @@ func TestHoldIsKept(t *testing.T) {
 // unlinked again, and the next backup starts.
 func TestHoldExpires(t *testing.T) {
 	each(t, func(w *world) {
-		if _, err := takeHold(w.Context(), w.DB, "dead", "somewhere", time.Hour); err != nil {
+		if _, err := takeHold(w.Context(), w.DB, "dead", "somewhere", time.Hour, nil); err != nil {
 			w.Fatal(err)
 		}
 		w.Blob("shop/web", "one")

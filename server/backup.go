@@ -11,8 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/backup"
+	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/object"
+	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
 
 // backups makes a backup whenever the last one of the database is older than Config.BackupEvery, and says when the next
@@ -119,4 +121,16 @@ func checkBackups(c Config) error {
 		return fmt.Errorf("--backup-recipients: %w", err)
 	}
 	return nil
+}
+
+// DescribeBackup is how far a backup is, for people.
+func DescribeBackup(p backup.Progress) string {
+	text := p.Step
+	if p.Total > 0 {
+		text += fmt.Sprintf(": %d of %d %s", p.Done, p.Total, deletion.Plural(p.Total, "blob"))
+	}
+	if p.Bytes > 0 {
+		text += ", " + registryv1.Size(p.Bytes) + "B"
+	}
+	return text
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/health"
 	"github.com/exeunt/exeunt/api/openapi"
+	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/broker/mesh"
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/deletion/archive"
@@ -147,13 +148,14 @@ func (s *server) addDatabase(context.Context) error {
 			if all.LastBackup = last; backupErr == nil && !s.config.Ephemeral {
 				all.BackupDue = &due
 			}
-			var keysErr error
+			var keysErr, runErr error
+			all.Backup, runErr = backup.Now(ctx, s.db)
 			all.Keys, keysErr = s.store.Sealed().Progress(ctx)
 			all.Database = Database{Engine: string(s.db.Engine()), Bytes: size}
 			if bytes, free, err := disk(s.config.Data); err == nil {
 				all.Disk = Disk{Bytes: bytes, Free: free, Full: s.reserve.Full()}
 			}
-			return errors.Join(err, backupErr, keysErr)
+			return errors.Join(err, backupErr, keysErr, runErr)
 		},
 	})
 	return nil

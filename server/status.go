@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/compatibility"
 
 	"github.com/exeunt/exeunt/api"
+	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store/seal"
@@ -29,21 +30,22 @@ const databasePart = "database"
 // Status is what the server says about itself, and what of it needs a person. Each part
 // fills in its own.
 type Status struct {
-	Server       string         `json:"server,omitempty"` // its address, as the client knows it
-	Version      string         `json:"version"`
-	Started      time.Time      `json:"started"`
-	NotReady     []string       `json:"notReady,omitempty"` // the checks of /readyz that fail
-	Replicas     []string       `json:"replicas,omitempty"` // the addresses of the Service kubernetes, one for each process
-	Database     Database       `json:"database"`
-	Disk         Disk           `json:"disk"`
-	Queues       []Queue        `json:"queues"`
-	Collector    gc.Status      `json:"collector"`
-	Registry     *Images        `json:"registry,omitempty"`   // nil if the server has no registry
-	LastBackup   *time.Time     `json:"lastBackup,omitempty"` // nil if no backup has ended well
-	BackupDue    *time.Time     `json:"backupDue,omitempty"`  // when the next one must have ended; nil if the data is not kept
-	Certificates []Certificate  `json:"certificates"`
-	Keys         *seal.Rotation `json:"keys,omitempty"` // a change of the key that seals Secrets; nil if the file has one key
-	Problems     []string       `json:"problems"`       // what could not be asked; the client adds what the numbers mean
+	Server       string          `json:"server,omitempty"` // its address, as the client knows it
+	Version      string          `json:"version"`
+	Started      time.Time       `json:"started"`
+	NotReady     []string        `json:"notReady,omitempty"` // the checks of /readyz that fail
+	Replicas     []string        `json:"replicas,omitempty"` // the addresses of the Service kubernetes, one for each process
+	Database     Database        `json:"database"`
+	Disk         Disk            `json:"disk"`
+	Queues       []Queue         `json:"queues"`
+	Collector    gc.Status       `json:"collector"`
+	Registry     *Images         `json:"registry,omitempty"`   // nil if the server has no registry
+	LastBackup   *time.Time      `json:"lastBackup,omitempty"` // nil if no backup has ended well
+	Backup       *backup.Running `json:"backup,omitempty"`     // nil if none runs
+	BackupDue    *time.Time      `json:"backupDue,omitempty"`  // when the next one must have ended; nil if the data is not kept
+	Certificates []Certificate   `json:"certificates"`
+	Keys         *seal.Rotation  `json:"keys,omitempty"` // a change of the key that seals Secrets; nil if the file has one key
+	Problems     []string        `json:"problems"`       // what could not be asked; the client adds what the numbers mean
 }
 
 type (

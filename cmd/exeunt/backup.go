@@ -319,16 +319,7 @@ func (r prunedBackups) write(p *printer) {
 
 // showBackup shows the progress of a backup on a line.
 func showBackup(line *stepLine) func(backup.Progress) {
-	return func(p backup.Progress) {
-		text := p.Step
-		if p.Total > 0 {
-			text += fmt.Sprintf(": %d of %s", p.Done, counted(p.Total, "blob"))
-		}
-		if p.Bytes > 0 {
-			text += ", " + humanBytes(p.Bytes)
-		}
-		line.show(text)
-	}
+	return func(p backup.Progress) { line.show(server.DescribeBackup(p)) }
 }
 
 func newBackupRestore() *cobra.Command {

@@ -182,6 +182,9 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 	} else {
 		p.line("backup      none by exeunt backup create")
 	}
+	if b := h.Backup; b != nil {
+		p.line("            one runs since %s: %s", now.Sub(b.At).Round(time.Second), server.DescribeBackup(b.Progress))
+	}
 	for _, c := range h.Certificates {
 		p.line("certificate %s, until %s", c.Name, c.Expires.Format(time.DateOnly))
 	}

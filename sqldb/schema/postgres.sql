@@ -975,6 +975,7 @@ CREATE TABLE backups (
     hold_until bigint NOT NULL,
     ended_at bigint,
     restored_at bigint,
+    progress text DEFAULT ''::text NOT NULL,
     CONSTRAINT backups_pkey PRIMARY KEY (id)
 );
 
@@ -989,6 +990,8 @@ COMMENT ON COLUMN backups.hold_until IS 'no bytes are unlinked before this time;
 COMMENT ON COLUMN backups.ended_at IS 'null: it runs, or was interrupted';
 
 COMMENT ON COLUMN backups.restored_at IS 'null: the database was not restored from it';
+
+COMMENT ON COLUMN backups.progress IS 'how far it is while it runs, as JSON; renewed with the hold';
 
 CREATE TABLE blob_uploads (
     id text COLLATE "C" NOT NULL,

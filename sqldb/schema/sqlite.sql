@@ -137,7 +137,7 @@ CREATE TABLE backups (
     hold_until  INTEGER NOT NULL, -- no bytes are unlinked before this time; the backup extends it while it runs
     ended_at    INTEGER,          -- null: it runs, or was interrupted
     restored_at INTEGER           -- null: the database was not restored from it
-) STRICT;
+, progress TEXT NOT NULL DEFAULT '' /* how far it is while it runs, as JSON; renewed with the hold */) STRICT;
 
 CREATE TABLE blob_uploads (
     -- Uploads that have begun. The row is written before the first byte, and

@@ -2,9 +2,10 @@
 // Now: what is leaving, what holds it, and what left during the last day.
 
 import { html, useState, useRef, useEffect, useAnswer, useRight, useActions, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
-import { get, post, ask, query, cascadesPath, deletionLink, mayVisit } from "../api.js";
+import { get, post, ask, may, query, cascadesPath, deletionLink, mayVisit } from "../api.js";
 import { open, left, holders, useRate } from "./deletion.js";
 import { Line, Timeline } from "../chart.js";
+import { restores, ended } from "./restore.js";
 import { createShop } from "../shop.js";
 
 const day = 24 * 3600 * 1000;
@@ -26,6 +27,7 @@ export function Now({ namespace }) {
     <//>`}
     ${cascades.data && html`<${Panel} title=${more ? `The last ${items.length} deletions` : "The last day"} wide><${LastDay} cascades=${items} more=${!!more} /><//>`}
     <${Queues} />
+    <${Work} />
     <${Hour} />
     <${Draining} />
     ${cascades.data && items.length === 0 && html`<${Welcome} />`}
@@ -75,6 +77,22 @@ function LastDay({ cascades, more }) {
     ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
       <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
         <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
+}
+
+/** Long work of the server: backups, new keys, files that move, restores and reverts. Each is shown to those who may see it. */
+function Work() {
+  const status = useAnswer(async (signal) => (await mayVisit("get", "/exeunt/status") ? get("/exeunt/status", { signal }) : {}), 10000, []).data || {};
+  const asked = useAnswer(async (signal) => (await may("list", "lifecycle.exeunt.dev", "restores") ? (await get(restores, { signal })).items.filter((/** @type {any} */ r) => !ended(r)) : []), 5000, []).data || [];
+  const b = status.backup, keys = status.keys, move = status.registry && status.registry.move;
+  const rows = [
+    ...(b ? [["Backup", html`to ${b.target}, since <${Age} at=${b.at} suffix="" />`, `${b.step}${b.total ? `: ${(b.done || 0).toLocaleString("en")} of ${count(b.total, "blob")}` : ""}${b.bytes ? ", " + bytes(b.bytes) : ""}`, b.done, b.total]] : []),
+    ...(keys && (keys.left > 0 || keys.lacking > 0) ? [["New key for Secrets", keys.next || keys.sealing, keys.lacking ? `${count(keys.lacking, "replica")} without it` : `${count(keys.left, "body", "bodies")} left under other keys`]] : []),
+    ...(move && !move.ended ? [["Files of the registry move", "", count(move.left, "file") + " left"]] : []),
+    ...asked.map((/** @type {any} */ { spec: s, status: st }) => [s.to ? "Revert" : "Restore", html`${s.object ? html`<${Ref} object=${s.object} />` : "cascade " + (s.cascade || st.cascade || s.uid)}, asked for by ${st.requestedBy}`, `${st.created + (st.changed || 0) + (st.deleted || 0)} done${st.waiting ? `, ${st.waiting} awaited` : ""}${st.message ? ": " + st.message : ""}`]),
+  ];
+  if (!rows.length) return null;
+  return html`<${Panel} title="Long work" wide><table id="work"><thead><tr><th scope="col">What</th><th scope="col">Of what</th><th scope="col">How far</th></tr></thead>
+    <tbody>${rows.map(([what, of, far, done, total]) => html`<tr><td>${what}</td><td>${of}</td><td>${total > 0 && html`<progress max=${total} value=${done || 0} aria-label=${what}></progress> `}${far}</td></tr>`)}</tbody></table><//>`;
 }
 
 /** The last hour, a sample a minute, for those who may read the server's status. */

@@ -6,8 +6,8 @@ import { get, post, ask, may, pause, kindOf, pathOf, query } from "../api.js";
 import { readable } from "../yaml.js";
 import { Diff } from "../diff.js";
 
-const restores = "/apis/lifecycle.exeunt.dev/v1/restores";
-const ended = (/** @type {any} */ r) => r.status.phase === "Complete" || r.status.phase === "Incomplete";
+export const restores = "/apis/lifecycle.exeunt.dev/v1/restores";
+export const ended = (/** @type {any} */ r) => r.status.phase === "Complete" || r.status.phase === "Incomplete";
 
 /** Ask for a restore, and wait until it has ended or the server has taken it on. @param {any} spec */
 export async function restore(spec) {
