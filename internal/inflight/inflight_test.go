@@ -160,6 +160,16 @@ func TestLongestWaitIsCutOff(t *testing.T) {
 	}
 }
 
+// TestAdmitToTheLast: an answer that fits exactly is admitted as one that fits, and not as the one that is larger than the bound.
+func TestAdmitToTheLast(t *testing.T) {
+	l := New(10)
+	l.maxBytes = 1 << 20
+	l.hold(&Request{limit: l}, 1<<19)
+	if r := (&Request{limit: l}); !r.admit(1<<19) || l.largest != nil {
+		t.Errorf("%d of %d bytes are held, the larger one is %p", l.held, l.maxBytes, l.largest)
+	}
+}
+
 // TestCutOffOnce: the memory of a request that was cut off and has not ended yet makes room once.
 func TestCutOffOnce(t *testing.T) {
 	l := New(10)

@@ -58,6 +58,9 @@ func TestUseAccount(t *testing.T) {
 			mount := ""
 			for _, m := range c.VolumeMounts {
 				mount += m.Name
+				if m.Name != own.Name && (!m.ReadOnly || m.MountPath != tokenPath) {
+					t.Errorf("%s: mount %+v", tt.name, m)
+				}
 			}
 			mounts = append(mounts, mount)
 		}
