@@ -2,10 +2,13 @@ package blobstore_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/blobstore/s3test"
@@ -56,5 +59,19 @@ func TestDamagedMark(t *testing.T) {
 		if id, err := d.Mark(t.Context()); err == nil || !strings.Contains(err.Error(), ".exeunt-id") {
 			t.Errorf("%q is read as %q: %v", content, id, err)
 		}
+	}
+}
+
+// TestMarkCutOff: an id that is read in part is an error, not a missing mark, and not a shorter one.
+func TestMarkCutOff(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		w.Header().Set("Last-Modified", time.Unix(0, 0).UTC().Format(http.TimeFormat))
+		_, _ = w.Write([]byte("half an i"))
+	}))
+	defer server.Close()
+	s := openAt(t, s3test.Through(t, s3test.Location(t), server.URL)).(blobstore.Marked)
+	if id, err := s.Mark(t.Context()); err == nil {
+		t.Errorf("it is read as %q", id)
 	}
 }

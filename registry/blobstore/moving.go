@@ -20,7 +20,7 @@ import (
 // The marks of both places say that a move is under way, so neither is taken for the whole store.
 type Moving struct {
 	from   *Dir
-	to     Marked
+	to     *S3
 	copies claims // paths that Move copies, or Remove removes
 	lock   *os.File
 }
@@ -51,16 +51,11 @@ func openMoving(ctx context.Context, to, from string) (*Moving, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Moving{from: old, to: next.(Marked)}, nil
+	return &Moving{from: old, to: next.(*S3)}, nil
 }
 
 // PartSize is that of the new place.
-func (m *Moving) PartSize() int64 {
-	if s, ok := m.to.(*S3); ok {
-		return s.PartSize()
-	}
-	return 0
-}
+func (m *Moving) PartSize() int64 { return m.to.PartSize() }
 
 // Create is Store.Create.
 func (m *Moving) Create(ctx context.Context) (Writer, error) { return m.to.Create(ctx) }
@@ -109,7 +104,7 @@ func (m *Moving) Walk(ctx context.Context, fn func(path string, size int64, writ
 	if err := m.from.Walk(ctx, fn); err != nil {
 		return err
 	}
-	return m.to.(Walker).Walk(ctx, fn)
+	return m.to.Walk(ctx, fn)
 }
 
 // WalkOld calls fn for each path in the old place.

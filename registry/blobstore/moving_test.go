@@ -17,3 +17,13 @@ func TestMoving(t *testing.T) {
 		}
 	})
 }
+
+// TestPartSizeOfMoving: uploads that begin during a move have parts that the new place takes.
+func TestPartSizeOfMoving(t *testing.T) {
+	type parted interface{ PartSize() int64 }
+	location := s3test.Location(t)
+	want := openAt(t, location).(parted).PartSize()
+	if got := openAt(t, location+",from="+t.TempDir()).(parted).PartSize(); got != want || want == 0 {
+		t.Errorf("parts of %d bytes, want %d", got, want)
+	}
+}
