@@ -56,8 +56,8 @@ func (t *countingTx) failures(ctx context.Context) []counted {
 }
 
 // note counts a review after the commit.
-func (t *countingTx) note(worker, event, outcome string) {
-	t.reviews = append(t.reviews, counted{worker, event, outcome})
+func (t *countingTx) note(task review.Task, outcome string) {
+	t.reviews = append(t.reviews, counted{t.worker, task.Event, outcome})
 }
 
 // giveBack counts reclaimed bytes after the commit.

@@ -53,7 +53,7 @@ func (r *blobReviewer) Review(ctx context.Context, tx *countingTx, now time.Time
 		if outcome == outcomeDeleted {
 			garbage, losers = append(garbage, blob.id), append(losers, blob.repositories...)
 		}
-		tx.note(workerBlob, task.Event, outcome)
+		tx.note(task, outcome)
 	}
 	slices.Sort(losers)
 	tx.changed = append(tx.changed, slices.Compact(losers)...)

@@ -89,7 +89,7 @@ func (r *manifestReviewer) Review(ctx context.Context, tx *countingTx, now time.
 			garbage = append(garbage, m.id)
 			tx.changed = append(tx.changed, m.repository)
 		}
-		tx.note(workerManifest, task.Event, outcome)
+		tx.note(task, outcome)
 	}
 	return verdicts, r.delete(ctx, tx, garbage)
 }
@@ -252,7 +252,7 @@ func (r *repositoryReviewer) Review(ctx context.Context, tx *countingTx, _ time.
 			return nil, fmt.Errorf("remove repository %s: %w", task.Key, err)
 		}
 		verdicts[i] = v
-		tx.note(workerRepo, task.Event, outcome)
+		tx.note(task, outcome)
 	}
 	return verdicts, nil
 }

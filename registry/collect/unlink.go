@@ -35,12 +35,12 @@ func (u *unlinker) Review(ctx context.Context, tx *countingTx, _ time.Time, task
 	for i, task := range tasks {
 		if known[i] {
 			verdicts[i] = review.Kept()
-			tx.note(workerUnlink, task.Event, outcomeKept)
+			tx.note(task, outcomeKept)
 			continue
 		}
 		if held[i] {
 			verdicts[i] = review.Again(backupRecheck)
-			tx.note(workerUnlink, task.Event, outcomePostponed)
+			tx.note(task, outcomePostponed)
 			continue
 		}
 		verdicts[i] = review.Acted().Then(u.remove(task, sizes[i]))
