@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/exeunt/exeunt/broker"
 )
@@ -66,7 +65,11 @@ func (c *Cluster) CreateXR(ctx context.Context, r broker.ProvisionedResource, ve
 	if err != nil {
 		return fmt.Errorf("create XR: %w", err)
 	}
-	err = c.client.Create(ctx, o, client.FieldOwner(owner))
+	objects, err := c.in(c.objects, version.XR.ObjectType, o.GetNamespace())
+	if err != nil {
+		return fmt.Errorf("create XR: %w", err)
+	}
+	_, err = objects.Create(ctx, o, metav1.CreateOptions{FieldManager: owner})
 	if apierrors.IsAlreadyExists(err) {
 		_, err = c.own(ctx, r, version.XR.ObjectType)
 	}
@@ -93,7 +96,12 @@ func (c *Cluster) rendered(r broker.ProvisionedResource, t broker.Template) (*un
 // apply is server-side apply: it creates or updates, and reverts changes of
 // other clients to the fields that it sets.
 func (c *Cluster) apply(ctx context.Context, o *unstructured.Unstructured) error {
-	return c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(owner), client.ForceOwnership)
+	objects, err := c.in(c.objects, broker.ObjectType{APIVersion: o.GetAPIVersion(), Kind: o.GetKind()}, o.GetNamespace())
+	if err != nil {
+		return err
+	}
+	_, err = objects.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: owner, Force: true})
+	return err
 }
 
 // DeleteXR deletes the XR in the foreground: broker.SubstrateDeleter.
@@ -125,8 +133,12 @@ func (c *Cluster) delete(ctx context.Context, r broker.ProvisionedResource, t br
 	if err != nil || o == nil {
 		return err
 	}
+	objects, err := c.in(c.objects, t, o.GetNamespace())
+	if err != nil {
+		return err
+	}
 	uid := o.GetUID()
-	err = c.client.Delete(ctx, o, client.PropagationPolicy(policy), client.Preconditions{UID: &uid})
+	err = objects.Delete(ctx, o.GetName(), metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !isGone(err) {
 		return fmt.Errorf("%s %s: %w", t.Kind, o.GetName(), err)
 	}

@@ -19,17 +19,18 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/exeunt/exeunt/broker"
 )
@@ -57,38 +58,43 @@ type Enrolment struct {
 // broker.NamespaceGate and broker.CredentialDirectory. It is safe for concurrent
 // use.
 type Cluster struct {
-	client    client.Client
+	objects   dynamic.Interface
+	discovery *discovery.DiscoveryClient
 	http      *http.Client
-	watcher   client.WithWatch // for watches: without a request timeout
-	watching  *http.Client     // the HTTP client of watcher
+	watches   dynamic.Interface // without a request timeout
+	watching  *http.Client      // the HTTP client of watches
 	enrolment Enrolment
+	served    sync.Map // by broker.ObjectType: metav1.APIResource
 }
 
-// Connect makes a cluster. It does no I/O: the client discovers the served
-// kinds on first use.
+// Connect makes a cluster. It does no I/O: where a kind is served is read when it is used first.
 func Connect(config *rest.Config, e Enrolment) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the queue bounds the concurrent requests
 	config.Timeout = requestTime
-	web, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("management cluster: %w", err)
-	}
-	c, err := client.New(config, client.Options{Scheme: runtime.NewScheme(), HTTPClient: web})
-	if err != nil {
-		return nil, fmt.Errorf("management cluster: %w", err)
-	}
 	endless := rest.CopyConfig(config)
 	endless.Timeout = 0
-	watching, err := rest.HTTPClientFor(endless)
+	c := &Cluster{enrolment: e}
+	var err error
+	if c.http, c.objects, err = connect(config); err == nil {
+		c.watching, c.watches, err = connect(endless)
+	}
+	if err == nil {
+		c.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, c.http)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("management cluster: %w", err)
 	}
-	w, err := client.NewWithWatch(endless, client.Options{Scheme: runtime.NewScheme(), HTTPClient: watching, Mapper: c.RESTMapper()})
+	return c, nil
+}
+
+func connect(config *rest.Config) (*http.Client, dynamic.Interface, error) {
+	web, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("management cluster: %w", err)
+		return nil, nil, err
 	}
-	return &Cluster{client: c, http: web, watcher: w, watching: watching, enrolment: e}, nil
+	objects, err := dynamic.NewForConfigAndClient(config, web)
+	return web, objects, err
 }
 
 // requestTime bounds one request, so that a cluster that does not answer cannot
@@ -106,16 +112,54 @@ var (
 	namespaceType = broker.ObjectType{APIVersion: "v1", Kind: "Namespace"}
 )
 
+// resource returns where the objects of a type are served.
+func (c *Cluster) resource(t broker.ObjectType) (at metav1.APIResource, err error) {
+	if known, ok := c.served.Load(t); ok {
+		return known.(metav1.APIResource), nil
+	}
+	list, err := c.discovery.ServerResourcesForGroupVersion(t.APIVersion)
+	if err != nil {
+		return at, fmt.Errorf("read which kinds %s has: %w", t.APIVersion, err)
+	}
+	for _, at := range list.APIResources {
+		if at.Kind == t.Kind && !strings.Contains(at.Name, "/") {
+			c.served.Store(t, at)
+			return at, nil
+		}
+	}
+	return at, fmt.Errorf("the cluster serves no %s in %s", t.Kind, t.APIVersion)
+}
+
+// in returns the client of the objects of a type; an empty namespace means all, or none for a kind without namespaces.
+func (c *Cluster) in(clients dynamic.Interface, t broker.ObjectType, namespace string) (dynamic.ResourceInterface, error) {
+	at, err := c.resource(t)
+	if err != nil {
+		return nil, err
+	}
+	gvk := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
+	all := clients.Resource(gvk.GroupVersion().WithResource(at.Name))
+	if namespace == "" {
+		return all, nil
+	}
+	return all.Namespace(namespace), nil
+}
+
 // find reads an object, or returns nil if the cluster says that there is none.
 // A path that the cluster does not serve also answers "not found", but names no
 // object: find returns that as an error.
-func (c *Cluster) find(ctx context.Context, t broker.ObjectType, key client.ObjectKey) (*unstructured.Unstructured, error) {
-	o := empty(t)
-	err := c.client.Get(ctx, key, o)
-	if isGone(err) {
-		return nil, nil
-	}
+func (c *Cluster) find(ctx context.Context, t broker.ObjectType, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	objects, err := c.in(c.objects, t, key.Namespace)
 	if err != nil {
+		return nil, err
+	}
+	o, err := objects.Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case isGone(err):
+		return nil, nil
+	case err != nil:
+		if apierrors.IsNotFound(err) {
+			c.served.Delete(t) // its definition may be another one now
+		}
 		return nil, fmt.Errorf("get %s %s: %w", t.Kind, key.Name, err)
 	}
 	return o, nil
@@ -134,26 +178,15 @@ func isGone(err error) bool {
 	})
 }
 
-func empty(t broker.ObjectType) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{}
-	o.SetAPIVersion(t.APIVersion)
-	o.SetKind(t.Kind)
-	return o
-}
-
 // key is the key of an object of a resource: in the project's namespace, if its
 // kind is namespaced.
-func (c *Cluster) key(r broker.ProvisionedResource, t broker.ObjectType) (client.ObjectKey, error) {
-	key := client.ObjectKey{Name: r.XRName()}
-	gvk := schema.FromAPIVersionAndKind(t.APIVersion, t.Kind)
-	mapping, err := c.client.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return key, fmt.Errorf("read the scope of %s %s: %w", t.APIVersion, t.Kind, err)
-	}
-	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+func (c *Cluster) key(r broker.ProvisionedResource, t broker.ObjectType) (types.NamespacedName, error) {
+	at, err := c.resource(t)
+	key := types.NamespacedName{Name: r.XRName()}
+	if at.Namespaced {
 		key.Namespace = string(r.State().Project)
 	}
-	return key, nil
+	return key, err
 }
 
 // own reads an object of the resource. An object of that name without the
@@ -179,7 +212,9 @@ func (c *Cluster) made(r broker.ProvisionedResource, t broker.ObjectType) (*unst
 	if err != nil {
 		return nil, err
 	}
-	o := empty(t)
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(t.APIVersion)
+	o.SetKind(t.Kind)
 	o.SetName(key.Name)
 	o.SetNamespace(key.Namespace)
 	o.SetLabels(map[string]string{ResourceLabel: string(r.ID())})
@@ -189,7 +224,7 @@ func (c *Cluster) made(r broker.ProvisionedResource, t broker.ObjectType) (*unst
 // State reports whether a project's namespace takes new objects:
 // broker.NamespaceGate.
 func (c *Cluster) State(ctx context.Context, project broker.ProjectID) (broker.NamespaceState, error) {
-	ns, err := c.find(ctx, namespaceType, client.ObjectKey{Name: string(project)})
+	ns, err := c.find(ctx, namespaceType, types.NamespacedName{Name: string(project)})
 	switch {
 	case err != nil:
 		return "", err
@@ -208,7 +243,7 @@ func (c *Cluster) State(ctx context.Context, project broker.ProjectID) (broker.N
 // label names its provider. Find does not read its content.
 // broker.CredentialDirectory.
 func (c *Cluster) Find(ctx context.Context, project broker.ProjectID, ref broker.CloudCredentialRef) (broker.CloudCredential, error) {
-	secret, err := c.find(ctx, secretType, client.ObjectKey{Namespace: string(project), Name: string(ref)})
+	secret, err := c.find(ctx, secretType, types.NamespacedName{Namespace: string(project), Name: string(ref)})
 	if err != nil {
 		return broker.CloudCredential{}, err
 	}
@@ -223,17 +258,19 @@ func (c *Cluster) Find(ctx context.Context, project broker.ProjectID, ref broker
 // watch, which clusters do every few minutes: then watch again. It does not
 // report changes in between: the loop polls, too.
 func (c *Cluster) Watch(ctx context.Context, t broker.ObjectType, changed func(broker.ProvisionedResourceID)) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetAPIVersion(t.APIVersion)
-	list.SetKind(t.Kind + "List")
+	objects, err := c.in(c.watches, t, "")
+	if err != nil {
+		return err
+	}
+	options := metav1.ListOptions{LabelSelector: ResourceLabel, Limit: 1}
 	bounded, cancel := context.WithTimeout(ctx, requestTime)
-	err := c.client.List(bounded, list, client.HasLabels{ResourceLabel}, client.Limit(1))
+	list, err := objects.List(bounded, options)
 	cancel()
 	if err != nil {
 		return fmt.Errorf("list %s: %w", t.Kind, err)
 	}
-	from := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}}
-	events, err := c.watcher.Watch(ctx, list, client.HasLabels{ResourceLabel}, from)
+	options = metav1.ListOptions{LabelSelector: ResourceLabel, ResourceVersion: list.GetResourceVersion()}
+	events, err := objects.Watch(ctx, options)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", t.Kind, err)
 	}
