@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -49,6 +50,18 @@ var operations = map[string]func(ctx context.Context, s *Store, i int) error{
 		if err == nil && len(found) != 10 {
 			err = fmt.Errorf("%d dependents", len(found))
 		}
+		return err
+	},
+	"versions": func(ctx context.Context, s *Store, i int) error {
+		n := 0
+		err := s.Versions(ctx, filled(i).Key, math.MaxInt64, func(string, Version) bool { n++; return true })
+		if err == nil && n == 0 {
+			err = fmt.Errorf("no versions")
+		}
+		return err
+	},
+	"get at": func(ctx context.Context, s *Store, i int) error {
+		_, err := s.GetAt(ctx, filled(i).Key, s.Revision())
 		return err
 	},
 	"archived": func(ctx context.Context, s *Store, i int) error {

@@ -186,21 +186,9 @@ func (l *Listing) read() error {
 		return err
 	}
 	defer s.Close()
-	var current, compacted int64
-	_, err = sqldb.First(ctx, s, []any{&current, &compacted}, readRevision)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read revision: %w", err)
-	case l.revision > current:
-		return object.Errorf(object.TooLargeVersion, "Too large resource version: %d, current: %d", l.revision, current)
-	case l.revision == 0:
-		l.revision = current
-	case l.revision < compacted && !l.request.Past:
-		return feed.Expired(l.revision, compacted)
-	case l.revision < compacted:
-		if err := l.checkPast(ctx, s); err != nil {
-			return err
-		}
+	current, err := l.checkRevision(ctx, s)
+	if err != nil {
+		return err
 	}
 	if err := l.readRun(ctx, s, l.revision < current); err != nil {
 		return err
@@ -209,14 +197,33 @@ func (l *Listing) read() error {
 	return nil
 }
 
+// checkRevision refuses a revision that cannot be read, and returns the newest one.
+func (l *Listing) checkRevision(ctx context.Context, s *Snapshot) (current int64, err error) {
+	var compacted int64
+	_, err = sqldb.First(ctx, s, []any{&current, &compacted}, readRevision)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("read revision: %w", err)
+	case l.revision > current:
+		err = object.Errorf(object.TooLargeVersion, "Too large resource version: %d, current: %d", l.revision, current)
+	case l.revision == 0:
+		l.revision = current
+	case l.revision < compacted && !l.request.Past:
+		err = feed.Expired(l.revision, compacted)
+	case l.revision < compacted:
+		err = l.checkPast(ctx, s)
+	}
+	return current, err
+}
+
 // readRun reads heads, and the bodies of as many of them as a run may hold.
 func (l *Listing) readRun(ctx context.Context, s *Snapshot, past bool) error {
 	growth := min(1<<min(l.runs, 8), runGrowth)
 	l.runs++
-	length := runLength * growth
-	if past && l.average > 0 {
-		length = runLength * 2 * runGrowth // each run reads all changes since the revision
+	if past {
+		growth = runGrowth // each run reads all changes since the revision
 	}
+	length := runLength * growth
 	if l.average > 0 {
 		length = min(length, runBytes*growth/4*5/l.average+firstBodies) // more would not fit
 	}

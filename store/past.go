@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
@@ -114,35 +115,30 @@ func (s *Store) RevisionOf(ctx context.Context, when string, now time.Time) (int
 	return s.RevisionAt(ctx, at)
 }
 
-// GetAt reads an object as it was at a revision. Errors: NotFound; Expired if the history does not have that state;
-// TooLargeVersion.
-func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (object.Object, error) {
+// GetAt reads an object as it was at a revision. Errors: NotFound; TooLargeVersion; Expired if the history lacks that state.
+func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (o object.Object, err error) {
 	if err := checkKey(key); err != nil {
-		return object.Object{}, err
+		return o, err
 	}
-	l, err := s.List(ctx, ListRequest{
-		Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Limit: 1, Revision: revision, Past: true,
-		AfterNamespace: key.Namespace, AfterName: before(key.Name),
-	})
+	snapshot, err := s.Snapshot(ctx)
 	if err != nil {
-		return object.Object{}, err
+		return o, err
 	}
-	if l.Next() {
-		return l.Object(), nil
+	defer snapshot.Close()
+	l := &Listing{revision: revision, request: ListRequest{Kind: key.Kind, Namespace: key.Namespace, Past: true}}
+	if _, err = l.checkRevision(ctx, snapshot); err != nil {
+		return o, err
 	}
-	if l.Err() != nil {
-		return object.Object{}, l.Err()
+	err = s.versions(ctx, snapshot, key, revision+1, func(uid string, v Version) bool {
+		if v.Until == 0 || v.Until > revision { // else it was removed while nothing was kept
+			o = object.Object{Key: key, UID: types.UID(uid), Revision: v.Revision, Body: v.Body}
+		}
+		return false
+	})
+	if err == nil && o.Body == nil {
+		err = notFound(key)
 	}
-	return object.Object{}, notFound(key)
-}
-
-// before is a text shortly before a name, so that a scan of an index does not begin far from it.
-func before(name string) string {
-	last := len(name) - 1
-	if c := name[last]; c > ' ' && c <= '~' {
-		return name[:last] + string(c-1) + lastNamespace
-	}
-	return name[:last]
+	return o, err
 }
 
 // checkPast refuses a state that the history does not have whole.
@@ -220,22 +216,20 @@ func (l *Listing) fillPast(ctx context.Context, s *Snapshot, from, to int) error
 	return nil
 }
 
-// versionsInLog reads the versions of a name that are in the log, or are the newest, from before revision $4; the
-// newest first. The log begins after $5.
+// versionsInLog reads the versions of a name in the log, or the newest ones, from before revision $4; the newest first. It
+// follows previous from the head and from each removal: primary keys, unique index on objects, changes_removed_idx.
 const versionsInLog = `
-SELECT v.revision, v.type, coalesce(v.at, 0), coalesce(v.author, ''), v.uid, v.body
-FROM (
-    SELECT c.revision, c.type, c.at, c.author, c.uid, c.body FROM changes c
-    WHERE c.kind = $1 AND c.revision > $5 AND c.namespace = $2 AND c.name = $3
+WITH RECURSIVE line (revision) AS (
+    SELECT o.revision FROM objects o WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3
     UNION ALL
-    SELECT c.revision, c.type, c.at, c.author, c.uid, c.body FROM objects o JOIN changes c ON c.revision = o.revision
-    WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3 AND o.revision <= $5
+    SELECT c.revision FROM changes c WHERE c.type = 3 AND c.kind = $1 AND c.namespace = $2 AND c.name = $3 AND c.revision > (SELECT moved FROM revision)
     UNION ALL
-    SELECT c.revision, c.type, c.at, c.author, c.uid, c.body FROM changes n JOIN changes c ON c.revision = n.previous
-    WHERE n.kind = $1 AND n.revision > $5 AND n.namespace = $2 AND n.name = $3 AND n.previous <= $5
-) v
-WHERE v.revision < $4
-ORDER BY v.revision DESC`
+    SELECT c.previous FROM line l CROSS JOIN changes c WHERE c.revision = l.revision AND l.revision > (SELECT moved FROM revision) AND c.previous IS NOT NULL
+)
+SELECT c.revision, c.type, coalesce(c.at, 0), coalesce(c.author, ''), c.uid, c.body
+FROM line l CROSS JOIN changes c
+WHERE l.revision < $4 AND c.revision = l.revision
+ORDER BY l.revision DESC`
 
 var errEnough = errors.New("no more versions are wanted")
 
@@ -247,11 +241,11 @@ func (s *Store) Versions(ctx context.Context, key object.Key, before int64, visi
 		return err
 	}
 	defer snapshot.Close()
-	var moved int64
-	if _, err := sqldb.First(ctx, snapshot, []any{&moved}, `SELECT moved FROM revision`); err != nil {
-		return err
-	}
-	err = sqldb.Each(ctx, snapshot, func(row sqldb.Row) error {
+	return s.versions(ctx, snapshot, key, before, visit)
+}
+
+func (s *Store) versions(ctx context.Context, snapshot *Snapshot, key object.Key, before int64, visit func(uid string, v Version) bool) error {
+	err := sqldb.Each(ctx, snapshot, func(row sqldb.Row) error {
 		var v Version
 		o := object.Object{Key: key}
 		if err := row.Scan(&v.Revision, &v.Type, &v.At, &v.Author, (*string)(&o.UID), &o.Body); err != nil {
@@ -267,7 +261,7 @@ func (s *Store) Versions(ctx context.Context, key object.Key, before int64, visi
 			return errEnough
 		}
 		return nil
-	}, versionsInLog, key.Kind, key.Namespace, key.Name, before, moved)
+	}, versionsInLog, key.Kind, key.Namespace, key.Name, before)
 	if err == nil {
 		err = s.past.Versions(ctx, snapshot, key, before, visit)
 	}

@@ -1138,6 +1138,8 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_kind_revision_idx ON public.changes USING btree (kind, revision);
 
+CREATE INDEX changes_removed_idx ON public.changes USING btree (kind, namespace, name, revision) WHERE (type = 3);
+
 CREATE TRIGGER repositories_follow_created_trigger AFTER INSERT ON public.changes FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.type = 1))) EXECUTE FUNCTION repositories_follow_created();
 
 CREATE TRIGGER repositories_follow_updated_trigger AFTER INSERT ON public.changes FOR EACH ROW WHEN (((new.kind = 'repositories.registry.exeunt.dev'::text) AND (new.type = 2))) EXECUTE FUNCTION repositories_follow_updated();

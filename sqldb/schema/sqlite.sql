@@ -250,6 +250,10 @@ CREATE TABLE changes (
 
 CREATE INDEX changes_kind_revision_idx ON changes (kind, revision);
 
+CREATE INDEX changes_removed_idx
+    -- The removals of a name: its versions are found from there.
+    ON changes (kind, namespace, name, revision) WHERE type = 3;
+
 CREATE TRIGGER repositories_follow_created_trigger AFTER INSERT ON changes
 -- A Repository has a row. A restored one gets its old row, with the content.
 WHEN NEW.kind = 'repositories.registry.exeunt.dev' AND NEW.type = 1

@@ -21,6 +21,7 @@ type Version struct {
 	At       int64 // when the change was made, in Unix milliseconds; 0 if not recorded
 	Author   string
 	Body     []byte // nil if the change removed the object
+	Until    int64  // which revision replaced it, if the history has both; 0 in the log
 }
 
 // Author says who made a change. All of it is what the client said, except for User.
@@ -110,10 +111,27 @@ var errDamaged = errors.New("the row is damaged; restore it from a backup")
 
 // decode is the inverse of encode. The bodies share one array.
 func decode(blob []byte) (versions []Version, err error) {
-	plain, err := decoder().DecodeAll(blob, nil)
+	plain, err := expand(blob, nil)
 	if err != nil {
-		return nil, fmt.Errorf("decompress: %w", errors.Join(err, errDamaged))
+		return nil, err
 	}
+	err = each(plain, func(v Version, author []byte) {
+		v.Author = string(author)
+		versions = append(versions, v)
+	})
+	return versions, err
+}
+
+func expand(blob, into []byte) ([]byte, error) {
+	plain, err := decoder().DecodeAll(blob, into)
+	if err != nil {
+		err = fmt.Errorf("decompress: %w", errors.Join(err, errDamaged))
+	}
+	return plain, err
+}
+
+// each visits versions without their authors, which are beside them. It copies nothing.
+func each(plain []byte, visit func(v Version, author []byte)) (err error) {
 	number := func() int64 {
 		n, length := binary.Uvarint(plain)
 		if length <= 0 {
@@ -135,11 +153,11 @@ func decode(blob []byte) (versions []Version, err error) {
 	}
 	for len(plain) > 0 {
 		v := Version{Revision: number(), Type: feed.EventType(number()), At: number()}
-		v.Author = string(bytes())
+		author := bytes()
 		if v.Body = bytes(); len(v.Body) == 0 {
 			v.Body = nil
 		}
-		versions = append(versions, v)
+		visit(v, author)
 	}
-	return versions, err
+	return err
 }

@@ -1,10 +1,12 @@
 package history
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +17,7 @@ import (
 )
 
 // Bound reads from which revision on states of the objects of a kind are complete. An empty namespace means
-// all of them, also of a kind without namespaces: its objects are few.
+// all of them, also of a kind without namescratch: its objects are few.
 func Bound(ctx context.Context, s sqldb.Sender, kind, namespace string) (revision int64, err error) {
 	statement, args := boundOfAll, []any{kind}
 	if namespace != "" {
@@ -128,14 +130,25 @@ func (h *History) Objects(ctx context.Context, s sqldb.Sender, picks []Pick, beg
 	return out, err
 }
 
+// scratch has arrays for rows that are read for one version of many.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
 func (h *History) pick(of seal.Object, p Pick, body []byte) (object.Object, error) {
-	versions, err := h.versions(of, body)
+	space := scratch.Get().(*[]byte)
+	defer scratch.Put(space)
 	o := object.Object{Key: of.Key, UID: types.UID(of.UID)}
-	for _, v := range versions {
-		if v.Revision <= p.Revision {
-			o.Revision, o.Body = v.Revision, v.Body
-		}
+	body, err := h.Keys.Open(of, body)
+	if err == nil {
+		*space, err = expand(body, (*space)[:0])
 	}
+	if err == nil {
+		err = each(*space, func(v Version, _ []byte) {
+			if v.Revision <= p.Revision {
+				o.Revision, o.Body = v.Revision, v.Body
+			}
+		})
+	}
+	o.Body = bytes.Clone(o.Body)
 	if err == nil && o.Body == nil {
 		err = errDamaged
 	}
@@ -149,20 +162,13 @@ func (h *History) pick(of seal.Object, p Pick, body []byte) (object.Object, erro
 func (h *History) Versions(ctx context.Context, s sqldb.Sender, key object.Key, before int64, visit func(uid string, v Version) bool) error {
 	const step = 4
 	for more := true; more; {
-		var rows []struct {
-			id   int64
-			uid  string
-			body []byte
+		type found struct {
+			id, until int64
+			uid       string
+			body      []byte
 		}
-		err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
-			rows = append(rows, struct {
-				id   int64
-				uid  string
-				body []byte
-			}{})
-			r := &rows[len(rows)-1]
-			return row.Scan(&r.id, &r.uid, &r.body)
-		}, chunksOf, key.Kind, key.Namespace, key.Name, before, int64(step))
+		var rows []found
+		err := sqldb.Each(ctx, s, sqldb.Into(&rows, func(r *found) []any { return []any{&r.id, &r.until, &r.uid, &r.body} }), chunksOf, key.Kind, key.Namespace, key.Name, before, int64(step))
 		if err != nil {
 			return err
 		}
@@ -173,7 +179,9 @@ func (h *History) Versions(ctx context.Context, s sqldb.Sender, key object.Key, 
 				return fmt.Errorf("history of %s, row %d: %w", key, r.id, err)
 			}
 			for i := len(versions) - 1; i >= 0; i-- {
-				if v := versions[i]; v.Revision < before && !visit(r.uid, v) {
+				v := versions[i]
+				v.Until, r.until = r.until, v.Revision
+				if v.Revision < before && !visit(r.uid, v) {
 					return nil
 				}
 			}

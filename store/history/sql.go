@@ -53,7 +53,7 @@ WHERE a.id IN LIST($1, bigint) AND a.id > 0 AND NOT EXISTS (SELECT 1 FROM object
 // chunksOf reads the rows of the objects of one name that begin before revision $4, the newest first: index
 // history_key_idx.
 const chunksOf = `
-SELECT id, uid, body FROM history
+SELECT id, until, uid, body FROM history
 WHERE kind = $1 AND namespace = $2 AND name = $3 AND first < $4
 ORDER BY first DESC LIMIT $5`
 
