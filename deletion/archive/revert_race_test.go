@@ -53,7 +53,7 @@ func (w *world) write(name, subresource string, change func(wire map[string]any)
 	w.Helper()
 	o, _ := w.get(name)
 	k, _ := w.kinds.Snapshot().Stored(o.Kind)
-	wire, err := wireOf(k.Stored(), o)
+	wire, err := wireMap(k.Stored(), o)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -65,6 +65,15 @@ func (w *world) write(name, subresource string, change func(wire map[string]any)
 	if _, err := w.Client().Write(w.Context(), kind.Write{Method: "PUT", Version: k.Stored(), Key: o.Key, Subresource: subresource, Body: text, Manager: "other"}); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// wireMap is wireOf as a map.
+func wireMap(v *kind.Version, o object.Object) (wire map[string]any, err error) {
+	text, err := wireOf(v, o)
+	if err != nil {
+		return nil, err
+	}
+	return wire, utiljson.Unmarshal(text, &wire)
 }
 
 func data(value string) func(map[string]any) {

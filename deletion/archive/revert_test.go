@@ -91,7 +91,7 @@ func (u *undoWorld) versionOf(storage string) *kind.Version {
 // changed is an object with another label, another content, or other owners.
 func (u *undoWorld) changed(v *kind.Version, o object.Object, i int, live []object.Object) []byte {
 	u.Helper()
-	wire, err := wireOf(v, o)
+	wire, err := wireMap(v, o)
 	if err != nil {
 		u.Fatal(err)
 	}

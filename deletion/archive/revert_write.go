@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
@@ -18,6 +20,9 @@ import (
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 )
+
+// writers is how many requests a revert sends concurrently: those that wait share a commit.
+const writers = 64
 
 // revert updates, then deletes: an update may take an owner that goes from an object that stays. It returns the results
 // until timeUp.
@@ -29,7 +34,7 @@ func (r *restoration) revert(ctx context.Context, todo *reversal, timeUp func() 
 		do  func(context.Context, *difference) (v1.RestoreResult, error)
 	}{{todo.created, r.rejoin}, {todo.changes, r.changeOne}, {todo.deletes, r.deleteOne}} {
 		done := make([]v1.RestoreResult, len(step.all))
-		err := concurrently(ctx, preparers, len(step.all), func(i int) (err error) {
+		err := concurrently(ctx, writers, len(step.all), func(i int) (err error) {
 			if !timeUp() {
 				done[i], err = step.do(ctx, step.all[i])
 			}
@@ -63,12 +68,7 @@ func (r *restoration) rejoin(ctx context.Context, d *difference) (result v1.Rest
 	if err != nil || latest.UID != d.then.UID {
 		return result, err
 	}
-	is := difference{d.version, latest, d.then}
-	now, err := wireOf(d.version, latest)
-	if err != nil {
-		return result, err
-	}
-	m, err := r.metadata(ctx, &is, now)
+	m, err := r.metadata(ctx, d, latest)
 	if err != nil {
 		return result, err
 	}
@@ -77,13 +77,18 @@ func (r *restoration) rejoin(ctx context.Context, d *difference) (result v1.Rest
 		return result, err
 	}
 	// Only owners are added: another client may have changed the rest since, or given the object other owners.
-	owners := m["ownerReferences"].([]metav1.OwnerReference)
+	owners := m.OwnerReferences
 	foreign := slices.ContainsFunc(live.OwnerReferences, func(o metav1.OwnerReference) bool { return !has(owners, o.UID) })
 	if foreign || len(owners) == len(live.OwnerReferences) {
 		return result, nil
 	}
-	now["metadata"].(map[string]any)["ownerReferences"] = owners
-	if _, err := r.write(ctx, &is, http.MethodPut, "", now); err != nil {
+	live.OwnerReferences = owners
+	is := difference{d.version, latest, d.then}
+	next, err := wireWith(d.version, latest, latest.Body, live)
+	if err == nil {
+		_, err = r.write(ctx, &is, http.MethodPut, "", next)
+	}
+	if err != nil {
 		return refusedWrite(&is, err)
 	}
 	return result, nil
@@ -95,37 +100,30 @@ func (r *restoration) changeOne(ctx context.Context, d *difference) (v1.RestoreR
 	if err != nil {
 		return resultFor(d, v1.Failed, err.Error()), nil
 	}
-	then, err := wireOf(d.version, d.then)
-	if err != nil {
-		return resultFor(d, v1.Failed, "what it was cannot be read by the definition of now: "+err.Error()), nil
-	}
-	status, hadStatus := then["status"]
-	m, err := r.metadata(ctx, d, now)
+	m, err := r.metadata(ctx, d, d.now)
 	if err != nil {
 		return v1.RestoreResult{}, err
 	}
-	then["metadata"] = m
+	then, err := wireWith(d.version, d.now, d.then.Body, m)
+	if err != nil {
+		return resultFor(d, v1.Failed, "what it was cannot be read by the definition of now: "+err.Error()), nil
+	}
 	is, err := r.replace(ctx, d, then)
-	if err == nil && d.version.Status != nil && r.spec.WithStatus && !reflect.DeepEqual(is["status"], status) {
-		next := map[string]any{"apiVersion": is["apiVersion"], "kind": is["kind"], "metadata": is["metadata"], "spec": is["spec"]}
-		if hadStatus {
-			next["status"] = status
-		}
-		var reported map[string]any
-		if reported, err = r.write(ctx, d, http.MethodPut, "status", next); err == nil {
-			is["status"] = reported["status"]
-		}
+	if err == nil && d.version.Status != nil && r.spec.WithStatus {
+		is, err = r.replaceStatus(ctx, d, is, then)
 	}
 	if err != nil {
 		return refusedWrite(d, err)
 	}
-	if d.version.Status != nil && !r.spec.WithStatus {
-		delete(now, "status")
-		delete(is, "status")
-	}
 	result := resultFor(d, v1.Changed, "")
-	if result.Changes, err = differences(now, is); err != nil || len(result.Changes) == 0 {
+	if result.Changes, err = v1.Differences(now, is); err != nil {
 		return v1.RestoreResult{}, err
+	}
+	if d.version.Status != nil && !r.spec.WithStatus { // another client may have changed it
+		result.Changes = slices.DeleteFunc(result.Changes, func(c v1.Change) bool { return c.Field == "status" || strings.HasPrefix(c.Field, "status.") })
+	}
+	if len(result.Changes) == 0 {
+		return v1.RestoreResult{}, nil
 	}
 	r.hideSealed(d.now.Kind, result.Changes)
 	if r.many {
@@ -134,9 +132,33 @@ func (r *restoration) changeOne(ctx context.Context, d *difference) (v1.RestoreR
 	return result, nil
 }
 
+// replaceStatus sends the status of then, if that differs, and returns the answer to the update with the new status.
+func (r *restoration) replaceStatus(ctx context.Context, d *difference, answer, then []byte) ([]byte, error) {
+	var is, was, reported map[string]any
+	if err := errors.Join(utiljson.Unmarshal(answer, &is), utiljson.Unmarshal(then, &was)); err != nil || reflect.DeepEqual(is["status"], was["status"]) {
+		return answer, err
+	}
+	next := map[string]any{"apiVersion": is["apiVersion"], "kind": is["kind"], "metadata": is["metadata"], "spec": is["spec"]}
+	if status, had := was["status"]; had {
+		next["status"] = status
+	}
+	text, err := json.Marshal(next)
+	if err == nil {
+		text, err = r.write(ctx, d, http.MethodPut, "status", text)
+	}
+	if err == nil {
+		err = utiljson.Unmarshal(text, &reported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	is["status"] = reported["status"]
+	return json.Marshal(is)
+}
+
 // replace sends the new state. Who changed only the status, the finalizers or the owners meanwhile, such as the restore of
 // an owner, is no conflict.
-func (r *restoration) replace(ctx context.Context, d *difference, next map[string]any) (map[string]any, error) {
+func (r *restoration) replace(ctx context.Context, d *difference, next []byte) ([]byte, error) {
 	for attempt := 1; ; attempt++ {
 		is, err := r.write(ctx, d, http.MethodPut, "", next)
 		if !apierrors.IsConflict(err) || attempt == maxAttempts {
@@ -149,67 +171,52 @@ func (r *restoration) replace(ctx context.Context, d *difference, next map[strin
 		if same, compareErr := sameState(difference{now: d.now, then: latest}, false, false); compareErr != nil || !same {
 			return nil, err
 		}
-		wire, wireErr := wireOf(d.version, latest)
-		if wireErr != nil {
-			return nil, wireErr
-		}
-		m, metaErr := r.metadata(ctx, d, wire)
+		m, metaErr := r.metadata(ctx, d, latest)
 		if metaErr != nil {
 			return nil, metaErr
 		}
-		next["metadata"] = m
+		if next, metaErr = wireWith(d.version, latest, d.then.Body, m); metaErr != nil {
+			return nil, metaErr
+		}
 	}
-}
-
-func differences(was, is map[string]any) ([]v1.Change, error) {
-	before, err := json.Marshal(was)
-	if err != nil {
-		return nil, err
-	}
-	after, err := json.Marshal(is)
-	if err != nil {
-		return nil, err
-	}
-	return v1.Differences(before, after)
 }
 
 // metadata is that of now with the labels, the annotations and the owners of then, as far as these exist. Finalizers are
 // not reverted: the client that set one may be done, and would not remove one that comes back.
-func (r *restoration) metadata(ctx context.Context, d *difference, now map[string]any) (map[string]any, error) {
+func (r *restoration) metadata(ctx context.Context, d *difference, now object.Object) (m metav1.ObjectMeta, err error) {
 	was, err := object.ParseMeta(d.then.Body)
+	if err == nil {
+		m, err = object.ParseMeta(now.Body)
+	}
 	if err != nil {
-		return nil, err
+		return m, err
 	}
-	old, _ := now["metadata"].(map[string]any)
-	m := make(map[string]any, len(old))
-	for field, value := range old {
-		m[field] = value
-	}
-	delete(m, "managedFields") // the server keeps those that it has
 	for _, mark := range []string{lifecycle.ConfirmCascade, lifecycle.HeldAbove} {
 		delete(was.Annotations, mark) // of a deletion then
 	}
-	m["labels"], m["annotations"] = was.Labels, was.Annotations
-	owners := []metav1.OwnerReference{}
+	m.Labels, m.Annotations, m.OwnerReferences = was.Labels, was.Annotations, nil
 	for _, o := range was.OwnerReferences {
-		there, err := r.exists(ctx, o, d.now.Namespace)
+		there, err := r.exists(ctx, o, now.Namespace)
 		if err != nil {
-			return nil, err
+			return m, err
 		}
 		if there {
-			owners = append(owners, o)
+			m.OwnerReferences = append(m.OwnerReferences, o)
 		}
 	}
-	m["ownerReferences"] = owners
 	return m, nil
 }
 
 func (r *restoration) deleteOne(ctx context.Context, d *difference) (v1.RestoreResult, error) {
-	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": map[string]any{"uid": string(d.now.UID)}}
+	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{UID: &d.now.UID}}
 	if r.spec.DryRun {
-		options["dryRun"] = []string{metav1.DryRunAll} // a delete with a body does not read the query
+		options.DryRun = []string{metav1.DryRunAll} // a delete with a body does not read the query
 	}
-	is, err := r.write(ctx, d, http.MethodDelete, "", options)
+	text, err := json.Marshal(options)
+	if err != nil {
+		return v1.RestoreResult{}, err
+	}
+	is, err := r.write(ctx, d, http.MethodDelete, "", text)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the deletion of another one took it along
 		err = nil
 	}
@@ -218,29 +225,20 @@ func (r *restoration) deleteOne(ctx context.Context, d *difference) (v1.RestoreR
 	}
 	result := resultFor(d, v1.Deleted, "")
 	result.NewUID = ""
-	m, _ := is["metadata"].(map[string]any)
-	if waits, _ := m["finalizers"].([]any); len(waits) > 0 && is["kind"] != "Status" {
+	if waits := gjson.GetBytes(is, "metadata.finalizers").Array(); len(waits) > 0 && gjson.GetBytes(is, "kind").Str != "Status" {
 		result.Reason = fmt.Sprintf("it is being deleted, and waits for %v", waits)
 	}
 	return result, nil
 }
 
 // write sends one request as the client.
-func (r *restoration) write(ctx context.Context, d *difference, method, subresource string, body map[string]any) (answer map[string]any, err error) {
+func (r *restoration) write(ctx context.Context, d *difference, method, subresource string, body []byte) ([]byte, error) {
 	if r.client.Write == nil {
 		return nil, errors.New("the client cannot write: it is none of a request")
 	}
-	w := kind.Write{
-		Method: method, Version: d.version, Key: d.now.Key, Subresource: subresource, DryRun: r.spec.DryRun, Manager: revertManager, RequestID: r.operation,
-	}
-	if w.Body, err = json.Marshal(body); err != nil {
-		return nil, err
-	}
-	text, err := r.client.Write(ctx, w)
-	if err != nil {
-		return nil, err
-	}
-	return answer, utiljson.Unmarshal(text, &answer)
+	return r.client.Write(ctx, kind.Write{
+		Method: method, Version: d.version, Key: d.now.Key, Subresource: subresource, Body: body, DryRun: r.spec.DryRun, Manager: revertManager, RequestID: r.operation,
+	})
 }
 
 // refusedWrite is the result of a refused request. What may pass by itself is an error of the server.
@@ -257,14 +255,21 @@ func refusedWrite(d *difference, err error) (v1.RestoreResult, error) {
 }
 
 // wireOf is a stored object as clients of a version see it.
-func wireOf(v *kind.Version, o object.Object) (wire map[string]any, err error) {
+func wireOf(v *kind.Version, o object.Object) ([]byte, error) {
 	obj, err := v.Decode(o.Body, o.ResourceVersion())
 	if err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(obj)
+	return json.Marshal(obj)
+}
+
+// wireWith is a body with other metadata, as an update of an object of now. The server keeps the managed fields that it has.
+func wireWith(v *kind.Version, now object.Object, body []byte, m metav1.ObjectMeta) ([]byte, error) {
+	m.ManagedFields = nil
+	body, err := object.WithMeta(body, m)
 	if err != nil {
 		return nil, err
 	}
-	return wire, utiljson.Unmarshal(text, &wire)
+	now.Body = body
+	return wireOf(v, now)
 }
