@@ -101,6 +101,7 @@ var layers = map[string][]string{
 	"admission/quota":                  {"store", "review", "kind", "object", "sqldb"},
 	"admission/service":                {"store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/apiservice":                  {"internal/task", "kind/objects", "store", "kind", "kind/custom", "lifecycle", "object"},
+	"kind/earlier":                     {"store", "kind", "kind/custom", "object"},
 	"kind/definition":                  {"internal/task", "store", "kind", "kind/custom", "lifecycle", "object"},
 	"kind/migration":                   {"internal/task", "store", "kind", "object"},
 	"server":                           {"*"},

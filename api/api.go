@@ -41,6 +41,7 @@ import (
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/builtin"
+	"github.com/exeunt/exeunt/kind/earlier"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -115,6 +116,7 @@ type API struct {
 	mu        sync.Mutex
 	endpoints map[*kind.Version]*endpoint // guarded by mu
 	discovery discovery.Cache
+	earlier   *earlier.Kinds
 
 	resolver  genericrequest.RequestInfoResolver
 	inFlight  *inflight.Limit
@@ -138,6 +140,7 @@ func New(c Config) *API {
 		inFlight:      inflight.New(c.MaxRequests),
 		selectors:     inflight.New(c.MaxRequests),
 		scale:         scaleWire(),
+		earlier:       earlier.New(c.Store, c.Kinds),
 	}
 	if a.Now == nil {
 		a.Now = time.Now
@@ -199,7 +202,11 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 		a.fail(w, req, err)
 		return
 	}
-	kinds := a.Kinds.Snapshot()
+	kinds, err := a.kindsOf(req.Context())
+	if err != nil {
+		a.fail(w, req, err)
+		return
+	}
 	parts := strings.Split(strings.Trim(req.URL.Path, "/"), "/")
 	root := len(parts) == 1
 	w.Header().Set("Vary", "Accept")
@@ -216,7 +223,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 }
 
 func (a *API) serveAggregated(w http.ResponseWriter, req *http.Request, kinds *kind.Snapshot, core bool) {
-	doc, err := a.discovery.Get(kinds, core)
+	doc, err := a.discovery.Get(kinds, core, kinds == a.Kinds.Snapshot())
 	if err != nil {
 		a.Logger.Error("discovery failed", "error", err)
 		http.Error(w, "discovery failed; the server's log says why", http.StatusInternalServerError)

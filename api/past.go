@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
@@ -73,39 +74,60 @@ func discoversPast(path string) bool {
 	return first == "api" || first == "apis" || first == "openapi" || first == "version"
 }
 
-// inPast finds the revision of a request below PastPath, and puts it into the context. It asks for the verb history on
-// what is read, besides the verb of the request, for which the client was asked before. Without a client it refuses.
-func (r *resource) inPast(req *http.Request, info *genericrequest.RequestInfo) (*http.Request, error) {
-	ctx, a, k := req.Context(), r.api, r.v.Kind
+// inPast finds the revision of a request below PastPath, puts it into the context, and finds the version of the kind that
+// was served then; nil if none was. It asks for the verb history on what is read, besides the verb of the request, for
+// which the client was asked before. Without a client it refuses.
+func (a *API) inPast(req *http.Request, info *genericrequest.RequestInfo, gvr schema.GroupVersionResource) (*http.Request, *kind.Version, error) {
+	ctx := req.Context()
 	when, _ := past(ctx)
 	what := schema.GroupResource{Group: info.APIGroup, Resource: strings.Trim(info.Resource+"/"+info.Subresource, "/")}
 	if err := a.client(ctx).MayResource("history", what, info.Namespace, info.Name); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	v, _ := a.Kinds.Snapshot().Lookup(gvr)
 	switch {
 	case info.Verb == "watch":
-		return nil, pastRefused("the past does not change, so it cannot be watched: get or list it")
-	case info.Verb != "get" && info.Verb != "list", info.Subresource != "" && info.Subresource != "status", k.Source != nil, k.Ephemeral:
-		return nil, pastRefused(fmt.Sprintf("%s %s has no past: objects can be read there, with get and list", info.Verb, what.Resource))
+		return nil, nil, pastRefused("the past does not change, so it cannot be watched: get or list it")
+	case info.Verb != "get" && info.Verb != "list", info.Subresource != "" && info.Subresource != "status", v != nil && (v.Kind.Source != nil || v.Kind.Ephemeral):
+		return nil, nil, pastRefused(fmt.Sprintf("%s %s has no past: objects can be read there, with get and list", info.Verb, what.Resource))
 	}
 	query := req.URL.Query()
 	if version := query.Get("resourceVersion"); version != "" && version != "0" {
-		return nil, apierrors.NewBadRequest("below /at/ the path says the version: leave out resourceVersion")
+		return nil, nil, apierrors.NewBadRequest("below /at/ the path says the version: leave out resourceVersion")
 	}
 	if when == allVersions {
 		if info.Name == "" || info.Subresource != "" {
-			return nil, apierrors.NewBadRequest("behind /at/versions/ comes the path of one object")
+			return nil, nil, apierrors.NewBadRequest("behind /at/versions/ comes the path of one object")
 		}
-		return req, nil
+		return req, v, nil
 	}
 	revision, err := a.Store.RevisionOf(ctx, when, a.Now())
 	if err == nil {
 		err = a.checkNamespace(ctx, info, what, revision)
 	}
-	if err != nil {
-		return nil, r.statusError(err, object.Key{})
+	if err == nil {
+		v, err = a.earlier.Version(ctx, gvr, revision)
 	}
-	return req.WithContext(context.WithValue(ctx, pastRevisionKey{}, revision)), nil
+	return req.WithContext(context.WithValue(ctx, pastRevisionKey{}, revision)), v, a.pastError(err)
+}
+
+// kindsOf returns the kinds of now or, below PastPath, those of then.
+func (a *API) kindsOf(ctx context.Context) (*kind.Snapshot, error) {
+	when, inPast := past(ctx)
+	if !inPast || when == allVersions {
+		return a.Kinds.Snapshot(), nil
+	}
+	revision, err := a.Store.RevisionOf(ctx, when, a.Now())
+	var kinds *kind.Snapshot
+	if err == nil {
+		kinds, err = a.earlier.Snapshot(ctx, revision)
+	}
+	return kinds, a.pastError(err)
+}
+
+// pastError is the Status of an error in reading a definition of then.
+func (a *API) pastError(err error) error {
+	return (&resource{api: a, v: &kind.Version{Kind: &kind.Kind{}}}).statusError(err, object.Key{})
 }
 
 // atPast makes a list one of the past. A continue token must be of the same past.

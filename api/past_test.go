@@ -182,3 +182,89 @@ func TestAuthors(t *testing.T) {
 		}
 	})
 }
+
+// TestAtByTheDefinitionOfThen: below /at/ custom kinds, their columns, their versions and the discovery documents are those of
+// then, also of a kind whose definition has changed or is gone, and after compaction.
+func TestAtByTheDefinitionOfThen(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newWorld(t, store.Options{DB: db, KeepRevisions: 1, CompactEvery: 10 * time.Millisecond, History: store.HistoryOptions{For: time.Hour}})
+		const (
+			definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+			one         = "/apis/then.dev/v1/namespaces/shop/gadgets"
+			two         = "/apis/then.dev/v2/namespaces/shop/gadgets"
+			aggregated  = "Accept: application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+			table       = "Accept: application/json;as=Table;v=v1;g=meta.k8s.io"
+		)
+		version := func(name, stored, column string) string {
+			return fmt.Sprintf(`{"name":%q,"served":true,"storage":%s,"additionalPrinterColumns":[{"name":%q,"type":"string","jsonPath":".spec.color"}],
+				"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"color":{"type":"string"}}}}}}}`, name, stored, column)
+		}
+		definition := func(short, conversion string, versions ...string) string {
+			return fmt.Sprintf(`{"metadata":{"name":"gadgets.then.dev"},"spec":{"group":"then.dev","scope":"Namespaced","names":{"plural":"gadgets","kind":"Gadget","shortNames":[%q]},
+				"conversion":%s,"versions":[%s]}}`, short, conversion, strings.Join(versions, ","))
+		}
+		const none, webhook = `{"strategy":"None"}`, `{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/"}}}`
+		paths := []string{one, two, one + "/a", two + "/a", "/apis", "/apis/then.dev", "/apis/then.dev/v1", "/apis/then.dev/v2"}
+		forms := []string{"Accept: application/json", table, aggregated}
+		type answer struct {
+			path, form, version, body string
+			code                      int
+		}
+		var then []answer
+		remember := func() {
+			version := w.want(http.StatusCreated, "POST", configMaps, `{"metadata":{"generateName":"a-"}}`).get("metadata.resourceVersion")
+			for _, path := range paths {
+				for _, form := range forms {
+					got := w.send("GET", path, "", form)
+					then = append(then, answer{path, form, version, got.body, got.code})
+				}
+			}
+		}
+		served := func(says string) {
+			dbtest.Until(t, "the kind is served", func() error {
+				if r := w.send("GET", "/apis", "", aggregated); strings.Contains(r.body, "then.dev") != (says != "") || !strings.Contains(r.body, says) {
+					return fmt.Errorf("%s", r.body)
+				}
+				return nil
+			})
+			remember()
+		}
+		remember()
+		w.want(http.StatusCreated, "POST", definitions, definition("ga", none, version("v1", "true", "Color")))
+		served(`"ga"`)
+		w.want(http.StatusCreated, "POST", one, `{"apiVersion":"then.dev/v1","kind":"Gadget","metadata":{"name":"a"},"spec":{"color":"red"}}`)
+		remember()
+		change := func(body string) {
+			now := w.want(http.StatusOK, "GET", definitions+"/gadgets.then.dev", "")
+			body = strings.Replace(body, `"metadata":{`, `"metadata":{"resourceVersion":"`+now.get("metadata.resourceVersion")+`",`, 1)
+			w.want(http.StatusOK, "PUT", definitions+"/gadgets.then.dev", body)
+		}
+		change(definition("gb", none, version("v2", "true", "Paint"), version("v1", "false", "Colour")))
+		served(`"gb"`)
+		change(definition("gc", webhook, version("v2", "true", "Paint"), version("v1", "false", "Hue")))
+		served(`"gc"`)
+		converted := then[len(then)-1].version
+		w.want(http.StatusOK, "DELETE", definitions+"/gadgets.then.dev", "")
+		served("")
+		for _, a := range then {
+			got := w.send("GET", "/at/"+a.version+a.path, "", a.form)
+			if a.code != got.code || a.code == http.StatusOK && lasting(a.body) != lasting(got.body) {
+				t.Fatalf("GET %s at %s, %s:\nthen %d %s\nnow  %d %s", a.path, a.version, a.form, a.code, a.body, got.code, got.body)
+			}
+		}
+		if got := w.send("GET", "/at/"+converted+two, ""); got.code != http.StatusInternalServerError || !strings.Contains(got.body, "not called for the past") {
+			t.Errorf("by a webhook: %d %s", got.code, got.body)
+		}
+		if got := w.send("GET", "/at/"+converted+"/openapi/v3", ""); got.code != http.StatusMethodNotAllowed {
+			t.Errorf("OpenAPI of then: %d %s", got.code, got.body)
+		}
+		if got := w.send("GET", "/at/1999-01-01T00:00:00Z/apis", ""); got.code != http.StatusGone {
+			t.Errorf("discovery of an unknown time: %d %s", got.code, got.body)
+		}
+	})
+}
+
+// lasting is an answer without ages and versions: a list of now has a later version than its last change.
+func lasting(body string) string {
+	return regexp.MustCompile(`"resourceVersion":"\d+"`).ReplaceAllString(age.ReplaceAllString(body, ""), "")
+}

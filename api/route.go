@@ -45,6 +45,8 @@ func (a *API) route(w http.ResponseWriter, req *http.Request) {
 		http.NotFound(w, req)
 	case path == "/api", path == "/apis", strings.HasPrefix(path, "/api/"), strings.HasPrefix(path, "/apis/"):
 		a.limitInFlight(w, req, a.serveDiscovery)
+	case inPast && strings.HasPrefix(path, "/openapi"):
+		a.fail(w, req, pastRefused("the OpenAPI documents are those of today: read them without /at/"))
 	case strings.HasPrefix(path, "/openapi/"):
 		a.limitInFlight(w, req, a.OpenAPI.ServeHTTP)
 	case path == "/metrics":
@@ -156,8 +158,17 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 // routeResource finds the kind, then the endpoint, then the verb.
 func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *genericrequest.RequestInfo) {
 	gvr := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
-	v, ok := a.Kinds.Snapshot().Lookup(gvr)
-	if !ok {
+	v, _ := a.Kinds.Snapshot().Lookup(gvr)
+	when, inPast := past(req.Context())
+	if inPast {
+		then, of, err := a.inPast(req, info, gvr)
+		if err != nil {
+			a.fail(w, req, err)
+			return
+		}
+		req, v = then, of
+	}
+	if v == nil {
 		a.failNoKind(w, req, !hasBuiltIn(a.Kinds.Snapshot(), info.APIGroup))
 		return
 	}
@@ -174,16 +185,9 @@ func (a *API) routeResource(w http.ResponseWriter, req *http.Request, info *gene
 		a.fail(w, req, apierrors.NewInternalError(err))
 		return
 	}
-	if when, ok := past(req.Context()); ok {
-		then, err := e.main.inPast(req, info)
-		if err != nil {
-			a.fail(w, req, err)
-			return
-		}
-		if req = then; when == allVersions {
-			a.limitInFlight(w, req, func(w http.ResponseWriter, req *http.Request) { e.main.serveVersions(w, req, info) })
-			return
-		}
+	if when == allVersions {
+		a.limitInFlight(w, req, func(w http.ResponseWriter, req *http.Request) { e.main.serveVersions(w, req, info) })
+		return
 	}
 	handler, found := e.handler(info, req.Method)
 	if seen := seenIn(req.Context()); found && seen != nil {

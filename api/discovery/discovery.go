@@ -86,8 +86,11 @@ type Aggregated struct {
 	ETag string
 }
 
-// Get returns the document of the core group, or of all others.
-func (c *Cache) Get(kinds *kind.Snapshot, core bool) (Aggregated, error) {
+// Get returns the document of the core group, or of all others, and keeps it if it may be asked for again.
+func (c *Cache) Get(kinds *kind.Snapshot, core, keep bool) (Aggregated, error) {
+	if !keep {
+		c = &Cache{}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.kinds != kinds {

@@ -246,9 +246,14 @@ func Stored(header *apiextensionsv1.CustomResourceDefinition, body []byte, cache
 	}
 	k, err := f.newKind(convert)
 	if err == nil {
-		k.Fingerprint = fmt.Sprintf("%s/%d/%v", header.UID, header.Generation, header.Status.AcceptedNames)
+		k.Fingerprint = Fingerprint(header)
 	}
 	return k, err
+}
+
+// Fingerprint is equal for two definitions that declare the same kind.
+func Fingerprint(crd *apiextensionsv1.CustomResourceDefinition) string {
+	return fmt.Sprintf("%s/%d/%v", crd.UID, crd.Generation, crd.Status.AcceptedNames)
 }
 
 // rawBody is schemas.raw for a body: it may be false where that is true. Equal schemas have equal
