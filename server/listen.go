@@ -27,7 +27,7 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 	host, _, _ := net.SplitHostPort(c.Listen) // checkAddresses has seen it
 	listener, err := c.sockets.listen("api", c.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, nil, fmt.Errorf("another program listens on the API's address %s (ss -ltnp names it): give the API another with --listen", c.Listen)
+		return nil, nil, fmt.Errorf("%s listens on the API's address %s: give the API another with --listen", holder(c.Listen), c.Listen)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen on %s: %w", c.Listen, err)
@@ -46,6 +46,31 @@ func listen(c Config) (net.Listener, *access.Identity, error) {
 		return nil, nil, errors.Join(err, listener.Close())
 	}
 	return listener, identity, nil
+}
+
+// holder names the program that listens on the port of an address, if Linux shows it to this user.
+func holder(address string) string {
+	_, name, _ := net.SplitHostPort(address)
+	port, _ := net.LookupPort("tcp", name)
+	sockets := map[string]bool{}
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			// number, own address, other address, state (0A is LISTEN), …, inode
+			if f := strings.Fields(line); len(f) > 9 && f[3] == "0A" && strings.HasSuffix(f[1], fmt.Sprintf(":%04X", port)) {
+				sockets["socket:["+f[9]+"]"] = true
+			}
+		}
+	}
+	open, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, descriptor := range open {
+		if to, err := os.Readlink(descriptor); err == nil && sockets[to] {
+			process := strings.Split(descriptor, "/")[2]
+			program, _ := os.ReadFile("/proc/" + process + "/comm")
+			return fmt.Sprintf("process %s (%q)", process, strings.TrimSpace(string(program)))
+		}
+	}
+	return "another program (as root, ss -ltnp names it)"
 }
 
 // checkAddresses refuses addresses and names that the server cannot use, before

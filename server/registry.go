@@ -111,7 +111,8 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 	host, _, _ := net.SplitHostPort(c.RegistryListen) // checkAddresses has seen it
 	listener, err := c.sockets.listen("registry", c.RegistryListen)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("the registry's address %s is taken: give it another with --registry-listen, or none with --registry-listen=", c.RegistryListen)
+		return nil, fmt.Errorf("%s listens on the registry's address %s: give the registry another with --registry-listen, or none with --registry-listen=",
+			holder(c.RegistryListen), c.RegistryListen)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)

@@ -204,7 +204,7 @@ func TestRegistryRefusesToListen(t *testing.T) {
 	}
 	defer taken.Close()
 	for listen, want := range map[string]string{
-		taken.Addr().String(): "is taken: give it another with --registry-listen",
+		taken.Addr().String(): "listens on the registry's address " + taken.Addr().String() + ": give the registry another with --registry-listen",
 		"5000":                "--registry-listen \"5000\": want HOST:PORT",
 		"192.0.2.1:5000":      "listen for the registry on 192.0.2.1:5000",
 	} {

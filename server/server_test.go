@@ -252,6 +252,10 @@ func TestBadSettings(t *testing.T) {
 	if err := os.WriteFile(file, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	listens := "another program"
+	if runtime.GOOS == "linux" {
+		listens = fmt.Sprintf("process %d (", os.Getpid())
+	}
 	for _, test := range []struct {
 		name   string
 		change func(*Config)
@@ -259,7 +263,7 @@ func TestBadSettings(t *testing.T) {
 	}{
 		{"listen without a port", func(c *Config) { c.Listen = "localhost" }, []string{"--listen", `"localhost"`, "HOST:PORT"}},
 		{"listen on a port that cannot be", func(c *Config) { c.Listen = "127.0.0.1:99999" }, []string{"listen on 127.0.0.1:99999", "invalid port"}},
-		{"listen on a port that is taken", func(c *Config) { c.Listen = taken.Addr().String() }, []string{taken.Addr().String(), "another program listens", "--listen"}},
+		{"listen on a port that is taken", func(c *Config) { c.Listen = taken.Addr().String() }, []string{taken.Addr().String(), listens, "--listen"}},
 		{"listen on an address of another machine", func(c *Config) { c.Listen = "192.0.2.1:0" }, []string{"192.0.2.1:0", "cannot assign"}},
 		{"database is no database", func(c *Config) { c.Database = file }, []string{file, "not a database"}},
 		{"database below a file", func(c *Config) { c.Database = filepath.Join(file, "x.db") }, []string{"x.db"}},
