@@ -46,8 +46,8 @@ for confirmation (serve --max-cascade), it is called off.
 Nothing is overwritten: an object whose name is taken is skipped, and the content
 of a namespace is restored into the namespace if it exists again. A restored object
 is as it was when its deletion was asked for, with its uid and its references; a line
-says what differs. The command fails if anything that was asked for is not there
-again. The server goes on when the command is stopped.
+says what differs. The command fails, also as a dry run, if anything that was asked for
+does not return. The server goes on when the command is stopped.
 
 --from takes objects from a backup, also after they have left the archive: those that are
 named, or all of a namespace with itself. They return by the same rules; of an object that
@@ -104,7 +104,7 @@ func restoreEach(cmd *cobra.Command, client rest.Interface, specs []v1.RestoreSp
 			continue
 		}
 		results = append(results, restored(spec, status, cmd.ErrOrStderr()))
-		if !status.Complete && (!spec.DryRun || status.Failed > 0) {
+		if !status.Complete && (!spec.DryRun || status.Failed+status.Conflicts > 0) {
 			missing += max(1, status.Failed+status.Conflicts)
 		}
 		if status.Phase == v1.Incomplete && status.Message != "" {

@@ -80,3 +80,32 @@ func TestDryRunAsksWebhooks(t *testing.T) {
 		})
 	}
 }
+
+// TestRestoreCode: a restore that brings nothing back because the names are taken fails, and its dry run fails as well. What is
+// there already, as it was, is no failure.
+func TestRestoreCode(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	maps := typed(t, s.Config()).CoreV1().ConfigMaps("default")
+	for _, name := range []string{"back", "taken"} {
+		_, err := maps.Create(t.Context(), configMap(name, nil), metav1.CreateOptions{})
+		check(t, err)
+		check(t, maps.Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	_, err := maps.Create(t.Context(), configMap("taken", nil), metav1.CreateOptions{})
+	check(t, err)
+	for _, c := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"configmap/taken", "--dry-run"}, 1},
+		{[]string{"configmap/taken"}, 1},
+		{[]string{"configmap/back", "configmap/taken", "--dry-run"}, 1},
+		{[]string{"configmap/back", "--dry-run"}, 0},
+		{[]string{"configmap/back"}, 0},
+		{[]string{"configmap/back"}, 0},
+	} {
+		if r := s.Exeunt(t, append([]string{"restore", "-n", "default"}, c.args...)...); r.Code != c.want {
+			t.Errorf("restore %v: exit code %d, want %d: %s%s", c.args, r.Code, c.want, r.Stdout, r.Stderr)
+		}
+	}
+}
