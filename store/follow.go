@@ -149,14 +149,9 @@ func (s *Store) readBack(ctx context.Context, last int64) error {
 	if err != nil {
 		return err
 	}
-	from := max(last-int64(min(warmEvents, s.opts.RingEvents)), compacted, 0)
-	var all []*Event
-	for upTo := from; upTo < last; {
-		var events []*Event
-		if events, upTo, err = s.readLogged(ctx, nil, upTo, last); err != nil {
-			return err
-		}
-		all = append(all, events...)
+	from, all, err := s.feed.Before(ctx, max(last-int64(min(warmEvents, s.opts.RingEvents)), compacted, 0), last, s.readLogged)
+	if err != nil {
+		return err
 	}
 	if _, compacted, err = s.revisions(ctx); err != nil || compacted > from {
 		return err // compacted meanwhile: some may be missing

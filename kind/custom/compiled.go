@@ -3,7 +3,6 @@ package custom
 import (
 	"bytes"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -230,11 +229,16 @@ func each(body string, visit func(gjson.Result)) {
 	})
 }
 
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // Stored is New for a definition whose stored body was accepted, and its Header. It takes
 // microseconds, and compiles the schemas at the first use; what cannot be compiled fails then. The
 // kind keeps the body, compressed.
 func Stored(header *apiextensionsv1.CustomResourceDefinition, body []byte, cache *Cache, convert NewConverter) (*kind.Kind, error) {
-	packed := bytes.Clone(s2.Encode(nil, body)) // a smaller piece of memory
+	buffer := buffers.Get().(*[]byte)
+	*buffer = s2.Encode((*buffer)[:cap(*buffer)], body)
+	packed := bytes.Clone(*buffer) // a smaller piece of memory
+	buffers.Put(buffer)
 	f := &family{crd: header, cache: cache, size: len(body), raw: rawBody(body, header.Generation)}
 	f.read = func() (*apiextensionsv1.CustomResourceDefinition, error) {
 		body, err := s2.Decode(nil, packed)
@@ -259,12 +263,12 @@ func Fingerprint(crd *apiextensionsv1.CustomResourceDefinition) string {
 // rawBody is schemas.raw for a body: it may be false where that is true. Equal schemas have equal
 // bodies, and a default is a field of that name.
 func rawBody(body []byte, generation int64) bool {
-	if generation > 1 {
+	if generation > 1 || bytes.Contains(body, []byte(`"default":`)) { // mostly: the rest copies the body
 		return false
 	}
 	raw, first := true, ""
 	each(string(body), func(s gjson.Result) {
-		raw = raw && !strings.Contains(s.Raw, `"default":`) && (first == "" || first == s.Raw)
+		raw = raw && (first == "" || first == s.Raw)
 		first = s.Raw
 	})
 	return raw

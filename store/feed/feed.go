@@ -192,6 +192,30 @@ func (f *Feed) Begin() int64 {
 	return f.first
 }
 
+// Before reads the changes in (floor, upTo] for Fill, the newest first, and stops when they are as many bytes as the feed
+// keeps. It has all changes after from.
+func (f *Feed) Before(ctx context.Context, floor, upTo int64, read func(context.Context, *Request, int64, int64) ([]*Event, int64, error),
+) (from int64, all []*Event, err error) {
+	const step = 128
+	from = upTo
+	for bytes := 0; from > floor && bytes < f.opts.MaxBytes; {
+		end, older := from, []*Event{}
+		from = max(from-step, floor)
+		for at := from; at < end; {
+			var events []*Event
+			if events, at, err = read(ctx, nil, at, end); err != nil {
+				return 0, nil, err
+			}
+			older = append(older, events...)
+		}
+		for _, e := range older {
+			bytes += e.Size()
+		}
+		all = append(older, all...)
+	}
+	return from, all, nil
+}
+
 // Fill inserts older changes, all those in (from, upTo], before the feed's first.
 // It does nothing if the feed no longer begins at upTo+1.
 func (f *Feed) Fill(from, upTo int64, events []*Event) {

@@ -24,7 +24,7 @@ import (
 var (
 	kinds   = flag.Int("kinds", 200, "how many CustomResourceDefinitions BenchmarkKinds creates")
 	fields  = flag.Int("fields", 125, "how many fields each of them has")
-	profile = flag.String("profile", "", "directory for heap profiles of the server")
+	profile = flag.String("profile", "", "directory for profiles of the server")
 )
 
 // BenchmarkKinds creates many definitions, as Crossplane's providers bring, and measures the memory of
@@ -136,9 +136,14 @@ func (m *meter) request(method, path string, body []byte, want int) {
 // timed reports how long something takes, and the processor time of the server.
 func (m *meter) timed(name string, do func()) {
 	began, cpu := time.Now(), m.processor()
+	var profiled sync.WaitGroup
+	if *profile != "" {
+		profiled.Go(func() { m.keep("/debug/pprof/profile?seconds=20", name+"-cpu") })
+	}
 	do()
 	m.b.ReportMetric(time.Since(began).Seconds(), name+"-s")
 	m.b.ReportMetric((m.processor() - cpu).Seconds(), name+"-cpu-s")
+	profiled.Wait()
 }
 
 // processor is the processor time of the server until now, in ticks of 10 ms.
@@ -168,17 +173,23 @@ func (m *meter) memory(name string) {
 	if *profile == "" {
 		return
 	}
-	answer, err := m.client.Get(m.host + "/debug/pprof/heap?gc=1")
+	m.keep("/debug/pprof/heap?gc=1", name)
+}
+
+// keep writes a profile of the server to a file.
+func (m *meter) keep(path, name string) {
+	answer, err := m.client.Get(m.host + path)
 	if err != nil {
-		m.b.Fatal(err)
+		m.b.Error(err)
+		return
 	}
 	defer answer.Body.Close()
-	heap, err := io.ReadAll(answer.Body)
+	content, err := io.ReadAll(answer.Body)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(*profile, name+".pprof"), heap, 0o600)
+		err = os.WriteFile(filepath.Join(*profile, name+".pprof"), content, 0o600)
 	}
 	if err != nil {
-		m.b.Fatal(err)
+		m.b.Error(err)
 	}
 }
 
