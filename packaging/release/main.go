@@ -1,6 +1,6 @@
 // Command release builds everything that a release consists of into one directory:
 // static programs for each platform, archives, Debian and RPM packages, a container image,
-// manual pages, completions, a list of what is linked (SPDX), the licences of all of it,
+// the Helm chart, manual pages, completions, a list of what is linked (SPDX), the licences of all of it,
 // and checksums. It builds one platform twice, from another directory and with an empty
 // build cache, and fails if the two programs differ.
 //
@@ -76,6 +76,9 @@ func (r *release) make(platforms []string, again bool) error {
 		}
 	}
 	if err := r.image(); err != nil {
+		return err
+	}
+	if err := r.chart(); err != nil {
 		return err
 	}
 	return r.checksums()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 )
@@ -75,6 +76,31 @@ func TestPackageVersion(t *testing.T) {
 	} {
 		if got := (&release{version: version, date: date}).packageVersion(); got != want {
 			t.Errorf("%s becomes %s, want %s", version, got, want)
+		}
+	}
+}
+
+// TestChartVersion: the packed chart has the version of the release, in the forms of helm and of the image's tag, and all files
+// of the chart.
+func TestChartVersion(t *testing.T) {
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]string{"v1.2.3": "1.2.3", "v1.2.3-4-ga1b2c3d": "1.2.3-4-ga1b2c3d", "a1b2c3d": "0.0.0-ga1b2c3d"} {
+		r := &release{root: root, into: t.TempDir(), version: version, date: time.Date(2024, 5, 6, 7, 8, 9, 0, time.UTC)}
+		if err := r.chart(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := output(r.into, "tar", "xzf", "exeunt-"+want+".tgz"); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(r.into, "exeunt", "Chart.yaml"))
+		if err != nil || !strings.Contains(string(text), "\nversion: "+want+"\n") || !strings.Contains(string(text), "\nappVersion: \""+version+"\"\n") {
+			t.Errorf("%s: %v: %s", version, err, text)
+		}
+		if differs, err := output(r.into, "diff", "-r", "-x", "Chart.yaml", filepath.Join(root, "packaging", "helm", "exeunt"), "exeunt"); err != nil {
+			t.Errorf("%s: the packed chart differs: %v: %s", version, err, differs)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestPackTwice(t *testing.T) {
 	}
 	for _, want := range []string{
 		"exeunt-v1.2.3-linux-amd64.tar.gz", "exeunt-v1.2.3-linux-amd64.spdx.json", "exeunt-v1.2.3-windows-amd64.zip", "exeunt_1.2.3_amd64.deb", "exeunt_1.2.3_arm64.deb",
-		"exeunt-1.2.3-1.x86_64.rpm", "exeunt-1.2.3-1.aarch64.rpm", "exeunt-v1.2.3-image.tar", "THIRD-PARTY-LICENCES",
+		"exeunt-1.2.3-1.x86_64.rpm", "exeunt-1.2.3-1.aarch64.rpm", "exeunt-v1.2.3-image.tar", "exeunt-1.2.3.tgz", "THIRD-PARTY-LICENCES",
 	} {
 		if first[want] == "" {
 			t.Errorf("the release has no %s: %v", want, first)
@@ -57,6 +57,7 @@ func packAll(t *testing.T, program string) map[string]string {
 		check(r.pack(platform, program))
 	}
 	check(r.image())
+	check(r.chart())
 	check(r.checksums())
 	checkArchive(t, filepath.Join(r.into, "exeunt-v1.2.3-image.tar"))
 	text, err := os.ReadFile(filepath.Join(r.into, "SHA256SUMS"))
