@@ -141,3 +141,33 @@ func TestTourLeavesNoCredential(t *testing.T) {
 		}
 	}
 }
+
+// TestDocsKeepTokens: no page sends a renewed token into the file that has the old one: the shell empties that file first,
+// and a refused command would leave nothing.
+func TestDocsKeepTokens(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	more, errMore := filepath.Glob("docs/reference/*.md")
+	pages = append(append(pages, more...), "README.md")
+	if err != nil || errMore != nil {
+		t.Fatal(err, errMore)
+	}
+	found := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		added := map[string]bool{}
+		for _, m := range regexp.MustCompile(`user add .*?>\s*([\w.-]+)`).FindAllStringSubmatch(string(text), -1) {
+			added[m[1]] = true
+		}
+		for _, m := range regexp.MustCompile(`(?:user token|create token) .*?>\s*([\w.-]+)`).FindAllStringSubmatch(string(text), -1) {
+			if found++; added[m[1]] {
+				t.Errorf("%s: %q empties the only copy of the first token", page, m[0])
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("%d pages renew a token: this test has changed", found)
+	}
+}

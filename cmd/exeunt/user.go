@@ -90,7 +90,7 @@ func newUserToken() *cobra.Command {
 		Long: `Give a user one more token, and print a kubeconfig with it. The tokens that it has stay
 valid, so that programs can change over one after the other; tokens that have ended are
 forgotten. Then revoke the old one: "exeunt user list" shows the names of tokens.`,
-		Example: "  exeunt user token ci --ttl 720h >ci.kubeconfig\n  exeunt user token ci --revoke first",
+		Example: "  exeunt user token ci --ttl 720h >new.kubeconfig\n  exeunt user token ci --revoke first",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			config, err := t.restConfig()
 			if err != nil {
