@@ -19,6 +19,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"log/slog"
@@ -263,18 +264,52 @@ func (d *document) write(w http.ResponseWriter, r *http.Request, f format, packe
 		h.Set("Expires", time.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
 	}
 	h.Set("Content-Type", f.content)
-	content := packed
+	var content io.ReadSeeker = bytes.NewReader(packed)
 	if acceptsGzip(r.Header.Values("Accept-Encoding")) {
 		h.Set("Content-Encoding", "gzip")
 	} else {
-		plain, err := unpack(packed)
-		if err != nil {
-			http.Error(w, "the document cannot be read", http.StatusInternalServerError)
-			return
-		}
-		content = plain
+		content = &unpacked{packed: packed}
 	}
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	http.ServeContent(w, r, "", time.Time{}, content)
+}
+
+// unpacked reads a packed document for http.ServeContent, without having all of it in memory: with many kinds it is
+// a hundred megabytes.
+type unpacked struct {
+	packed []byte
+	at     int64     // where the next Read begins
+	reader io.Reader // nil before the first Read
+	read   int64     // where reader is
+}
+
+// Seek implements io.Seeker. A gzip file ends with the size of its content.
+func (u *unpacked) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekStart:
+		u.at = offset
+	case io.SeekCurrent:
+		u.at += offset
+	case io.SeekEnd:
+		u.at = int64(binary.LittleEndian.Uint32(u.packed[len(u.packed)-4:])) + offset
+	}
+	return u.at, nil
+}
+
+// Read implements io.Reader.
+func (u *unpacked) Read(b []byte) (n int, err error) {
+	if u.reader == nil || u.read > u.at {
+		u.read = 0
+		if u.reader, err = gzip.NewReader(bytes.NewReader(u.packed)); err != nil {
+			return 0, err
+		}
+	}
+	if _, err = io.CopyN(io.Discard, u.reader, u.at-u.read); err != nil {
+		return 0, err
+	}
+	n, err = u.reader.Read(b)
+	u.at += int64(n)
+	u.read = u.at
+	return n, err
 }
 
 func acceptsGzip(headers []string) bool {

@@ -117,6 +117,11 @@ func TestGzip(t *testing.T) {
 	if err != nil || !bytes.Equal(unpacked, plain) {
 		t.Errorf("unpacked %d bytes, want %d; error %v", len(unpacked), len(plain), err)
 	}
+	for header, want := range map[string][]byte{"bytes=7-12": plain[7:13], "bytes=-5": plain[len(plain)-5:], "bytes=0-": plain} {
+		if got := ask(s, "/openapi/v3/api/v1", "Range", header).Body.Bytes(); !bytes.Equal(got, want) {
+			t.Errorf("Range %s: %d bytes, want %d", header, len(got), len(want))
+		}
+	}
 	for _, refused := range []string{"gzip;q=0", "gzip; q=0.000", "br"} {
 		if w := get(t, s, "/openapi/v2", "Accept-Encoding", refused); w.Header().Get("Content-Encoding") != "" {
 			t.Errorf("Accept-Encoding %q is answered with gzip", refused)

@@ -60,14 +60,15 @@ func TestFeedFill(t *testing.T) {
 // all that there are, also if each read stops early.
 func TestFeedBefore(t *testing.T) {
 	for name, test := range map[string]struct {
-		body     int // bytes of each change
+		keeps    int // bytes
+		body     int // of each change
 		from, to int64
 	}{
-		"small changes": {1, 7, 7}, // back to the floor
-		"large changes": {1 << 10, 3_300, 3_900},
-		"no change":     {0, 7, 7},
+		"all":       {16 << 20, 1, 7, 7}, // back to the floor
+		"some":      {200 << 10, 1 << 10, 3_300, 3_900},
+		"no change": {200 << 10, 0, 7, 7},
 	} {
-		f := New(Options{Revision: 4_000, MaxEvents: 5_000, MaxBytes: 200 << 10})
+		f := New(Options{Revision: 4_000, MaxEvents: 5_000, MaxBytes: test.keeps})
 		read := func(_ context.Context, _ *Request, from, to int64) ([]*Event, int64, error) {
 			to = min(to, from+50)
 			events := changesOf(from+1, to)
