@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/internal/task"
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store/feed"
 	"github.com/exeunt/exeunt/store/seal"
@@ -149,9 +148,17 @@ func (s *Store) readBack(ctx context.Context, last int64) error {
 	if err != nil {
 		return err
 	}
-	from, all, err := s.feed.Before(ctx, max(last-int64(min(warmEvents, s.opts.RingEvents)), compacted, 0), last, s.readLogged)
-	if err != nil {
+	from := max(last-int64(min(warmEvents, s.opts.RingEvents)), compacted, 0)
+	if _, err := s.db.Row(ctx, readLogStart, []any{from, last, s.opts.RingBytes}, &from); err != nil {
 		return err
+	}
+	var all []*Event
+	for upTo := from; upTo < last; {
+		var events []*Event
+		if events, upTo, err = s.readLogged(ctx, nil, upTo, last); err != nil {
+			return err
+		}
+		all = append(all, events...)
 	}
 	if _, compacted, err = s.revisions(ctx); err != nil || compacted > from {
 		return err // compacted meanwhile: some may be missing
@@ -185,19 +192,9 @@ func (s *Store) Follow(ctx context.Context, r WatchRequest, handle func([]*Event
 	return s.feed.Follow(ctx, r, handle)
 }
 
-// Keep repeats work until ctx ends, and then returns nil. Work brings something up to date and then follows the changes
-// after the revision that it is given, so that it sees every change in one of the two ways. Keep logs its error, and waits a
-// second before the next try; it does not wait if the feed went on without the work.
+// Keep is feed.Feed.Keep.
 func (s *Store) Keep(ctx context.Context, log *slog.Logger, failed string, work func(from int64) error) error {
-	for ctx.Err() == nil {
-		err := work(s.Revision())
-		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
-			continue
-		}
-		log.Warn(failed+"; the next try is in a second", "error", err)
-		task.Sleep(ctx, time.Second)
-	}
-	return nil
+	return s.feed.Keep(ctx, log, failed, work)
 }
 
 // WakeOn is feed.Feed.WakeOn.

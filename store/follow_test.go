@@ -75,6 +75,30 @@ func TestWarmBesideCompaction(t *testing.T) {
 	})
 }
 
+// TestWarmStops: a start reads as many bytes of the log as the feed keeps, not all.
+func TestWarmStops(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		h := run(t, Options{DB: db})
+		for i := range 50 {
+			createNamespace(t, h.Store, fmt.Sprint("n", i))
+		}
+		again, err := Open(context.Background(), Options{DB: db, RingBytes: 2_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read := 0
+		again.readLogged = func(ctx context.Context, r *WatchRequest, from, to int64) ([]*Event, int64, error) {
+			events, upTo, err := again.readChanges(ctx, r, from, to)
+			read += len(events)
+			return events, upTo, err
+		}
+		again.warm(context.Background())
+		if first := again.feed.Begin(); read == 0 || read > 40 || first > again.Revision() {
+			t.Errorf("%d of 50 changes were read, and the feed begins at %d of %d", read, first, again.Revision())
+		}
+	})
+}
+
 // TestWarm: a store that is opened again has the newest changes in memory.
 func TestWarm(t *testing.T) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {

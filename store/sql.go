@@ -132,6 +132,13 @@ WHERE c.revision > $1 AND c.revision <= $2
 ORDER BY c.revision
 LIMIT $3`
 
+// readLogStart finds the revision behind which the bodies of the log have at most $3 bytes; $1 if all have.
+const readLogStart = `
+SELECT coalesce(max(revision), $1) FROM (
+    SELECT revision, sum(octet_length(body)) OVER (ORDER BY revision DESC) AS total
+    FROM changes WHERE revision > $1 AND revision <= $2
+) newest WHERE total > $3`
+
 // readLogOf is readLog for one watch. Index: changes_kind_revision_idx.
 const readLogOf = `
 SELECT c.revision, c.type, c.uid, c.kind, c.namespace, c.name, c.body, p.body

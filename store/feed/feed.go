@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -184,36 +185,27 @@ func (f *Feed) Skip(revision int64) {
 	go f.deliver(all, revision)
 }
 
+// Keep repeats work until ctx ends, and then returns nil. Work brings something up to date and then follows the changes
+// after the revision that it is given, so that it sees every change in one of the two ways. Keep logs its error, and waits a
+// second before the next try; it does not wait if the feed went on without the work.
+func (f *Feed) Keep(ctx context.Context, log *slog.Logger, failed string, work func(from int64) error) error {
+	for ctx.Err() == nil {
+		err := work(f.Revision())
+		if err == nil || ctx.Err() != nil || object.Is(err, object.Expired) {
+			continue
+		}
+		log.Warn(failed+"; the next try is in a second", "error", err)
+		task.Sleep(ctx, time.Second)
+	}
+	return nil
+}
+
 // Begin is the first revision that the feed has. An empty feed returns the next
 // revision.
 func (f *Feed) Begin() int64 {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.first
-}
-
-// Before reads the changes in (floor, upTo] for Fill, the newest first, and stops when they are as many bytes as the feed
-// keeps. It has all changes after from.
-func (f *Feed) Before(ctx context.Context, floor, upTo int64, read func(context.Context, *Request, int64, int64) ([]*Event, int64, error),
-) (from int64, all []*Event, err error) {
-	const step = 128
-	from = upTo
-	for bytes := 0; from > floor && bytes < f.opts.MaxBytes; {
-		end, older := from, []*Event{}
-		from = max(from-step, floor)
-		for at := from; at < end; {
-			var events []*Event
-			if events, at, err = read(ctx, nil, at, end); err != nil {
-				return 0, nil, err
-			}
-			older = append(older, events...)
-		}
-		for _, e := range older {
-			bytes += e.Size()
-		}
-		all = append(older, all...)
-	}
-	return from, all, nil
 }
 
 // Fill inserts older changes, all those in (from, upTo], before the feed's first.

@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -53,44 +52,5 @@ func TestFeedFill(t *testing.T) {
 				t.Errorf("got %s, want %s", got, test.even)
 			}
 		})
-	}
-}
-
-// TestFeedBefore: what a start reads for the feed are the newest changes without a hole, as many as the feed keeps and not
-// all that there are, also if each read stops early.
-func TestFeedBefore(t *testing.T) {
-	for name, test := range map[string]struct {
-		keeps    int // bytes
-		body     int // of each change
-		from, to int64
-	}{
-		"all":       {16 << 20, 1, 7, 7}, // back to the floor
-		"some":      {200 << 10, 1 << 10, 3_300, 3_900},
-		"no change": {200 << 10, 0, 7, 7},
-	} {
-		f := New(Options{Revision: 4_000, MaxEvents: 5_000, MaxBytes: test.keeps})
-		read := func(_ context.Context, _ *Request, from, to int64) ([]*Event, int64, error) {
-			to = min(to, from+50)
-			events := changesOf(from+1, to)
-			for _, e := range events {
-				e.Object.Body = make([]byte, test.body)
-			}
-			if test.body == 0 {
-				events = nil
-			}
-			return events, to, nil
-		}
-		from, events, err := f.Before(t.Context(), 7, 4_000, read)
-		if err != nil || from < test.from || from > test.to {
-			t.Errorf("%s: back to %d, %v, want %d to %d", name, from, err, test.from, test.to)
-		}
-		for i, e := range events {
-			if e.Object.Revision != from+1+int64(i) {
-				t.Fatalf("%s: a hole before revision %d", name, e.Object.Revision)
-			}
-		}
-		if test.body > 0 && from+int64(len(events)) != 4_000 {
-			t.Errorf("%s: %d changes after %d", name, len(events), from)
-		}
 	}
 }
