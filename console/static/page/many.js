@@ -40,8 +40,9 @@ export function DeleteMany({ group, resource }) {
   const [policy, setPolicy] = choice("policy", policies);
   const [typed, setTyped] = useState("");
   const [failed, setFailed] = useState(/** @type {Map<string, Error>} */ (new Map()));
-  const right = useRight(async () => !!kind && may("delete", kind.group, kind.resource, "", ""), [kind && kind.resource]);
   const names = sel.split(",").filter(Boolean).slice(0, mostChosen);
+  const right = useRight(async () => !!kind && (await Promise.all([...new Set(names.map((key) => key.slice(0, Math.max(0, key.lastIndexOf("/")))))]
+    .map((namespace) => may("delete", kind.group, kind.resource, namespace)))).every(Boolean), [kind && kind.resource, sel]);
   const states = useAnswer(async (signal) => {
     if (!kind) return undefined;
     /** @type {any[]} */

@@ -33,8 +33,14 @@ export function useObject(kind, namespace, name) {
           if (signal.aborted) return;
           const code = /** @type {any} */ (err).code;
           if (code === 410) continue; // list again
-          if (code === 403) { // who may only get it sees it without its changes
-            return get(pathOf(kind, namespace, name), { signal }).then((object) => setState({ object }), (error) => setState((s) => ({ ...s, error })));
+          if (code === 403) { // who may not watch it reads it now and then
+            const read = await get(pathOf(kind, namespace, name), { signal }).then((object) => ({ object }), (error) => ({ error }));
+            const refused = /** @type {any} */ (read).error?.code;
+            if (signal.aborted) return;
+            setState((s) => (refused === 404 ? { object: s.object, gone: true } : { object: s.object, ...read }));
+            if (refused === 403 || refused === 404) return;
+            await pause(5000, signal);
+            continue;
           }
           setState((s) => (code === 404 ? { object: s.object, gone: true } : { ...s, error: /** @type {Error} */ (err) }));
           await pause(2000, signal);
