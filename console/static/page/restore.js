@@ -27,15 +27,21 @@ export async function mayRestore(o) {
 export function Restoring({ cascade: c, again }) {
   const id = c.metadata.name;
   const right = useRight(() => mayRestore(c.spec.root), [c.spec.root.uid]);
-  const plan = useAnswer(async (signal) => (right ? ask("restores", "Restore", { cascade: id, dryRun: true }, signal) : undefined), 0, [right, id, c.status.restored, c.status.removed, c.status.remaining]);
+  // While a restore of it goes on, a plan would be another one at each look, and as much work as the restore.
+  const plan = useAnswer(async (signal) => {
+    if (!right) return undefined;
+    const going = await may("list", "lifecycle.exeunt.dev", "restores") && (await get(restores, { signal })).items.some((/** @type {any} */ r) => !ended(r) && (r.spec.cascade === id || r.status.cascade === id));
+    return going ? { going } : ask("restores", "Restore", { cascade: id, dryRun: true }, signal);
+  }, (d) => (d && d.going ? 2000 : 0), [right, id, c.status.restored, c.status.removed, c.status.remaining]);
   const [one, setOne] = choice("one");
-  const s = plan.data;
+  const going = plan.data && plan.data.going, s = going ? undefined : plan.data;
   const comes = s ? s.created + (s.waiting || 0) + (s.calledOff || 0) : 0;
   const chosen = one && s && (s.results || []).find((/** @type {any} */ r) => r.uid === one);
   return html`<${Panel} title="What restoring would change" wide>
     <${Problem} error=${plan.error} />
     ${right === false && html`<p class="notice">Your roles have no right to restore ${c.spec.root.kind} ${c.spec.root.name}: that needs the right to create it.</p>`}
-    ${!s && !plan.error && right !== false && html`<${Loading} label="Working out the plan" />`}
+    ${going && html`<p class="empty">A restore goes on: it is above.</p>`}
+    ${!s && !going && !plan.error && right !== false && html`<${Loading} label="Working out the plan" />`}
     ${s && html`<p id="restore-plan" role="status">${count(s.created, "object")} would come back, ${s.skipped} would be skipped${s.failed ? `, ${s.failed} would fail` : ""}${s.calledOff ? `, ${count(s.calledOff, "deletion")} would be called off` : ""}${s.waiting ? `, ${s.waiting} are still being deleted and would come back when they are gone` : ""}${s.conflicts ? `, ${count(s.conflicts, "name")} taken` : ""}.</p>
       <p class="actions"><${Act} id="restore-now" kind="primary" disabled=${comes === 0} run=${async () => { await restore({ cascade: id }); again(); }}>Restore ${count(comes, "object")}<//></p>
       <${Command} text=${`exeunt restore --cascade ${id}`} />
