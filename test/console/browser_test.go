@@ -33,6 +33,8 @@ type tab struct {
 	server *harness.Server
 	// keyboard: press, click and write use the keys alone.
 	keyboard bool
+	// role is view or edit, and user that user's name. Empty role: the administrator.
+	role, user string
 
 	mu      sync.Mutex
 	errors  []string // guarded by mu

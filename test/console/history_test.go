@@ -45,7 +45,16 @@ func travelled(p *tab, namespace string) {
 	differs := func(was, is string) string {
 		return fmt.Sprintf(`[...document.querySelectorAll(".diff[role=region] del")].map(e => e.innerText.trim()).join() === "-   colour: %s" && [...document.querySelectorAll(".diff[role=region] ins")].map(e => e.innerText.trim()).join() === "+   colour: %s"`, was, is)
 	}
-	p.open("#/object/core/configmaps/" + namespace + "/paint")
+	p.open("#/object/core/configmaps/" + namespace + "/paint?history=yes")
+	if p.role != "" {
+		p.see("Your roles have no right to the history of configmaps")
+		must(p.t, s, "create", "role", "historian", "--verb=history", "--resource=configmaps", "-n", namespace)
+		in("create", "rolebinding", "historian", "--role=historian", "--user="+p.user)
+		p.open("#/object/core/configmaps/" + namespace + "/paint?history=")
+		p.reload()
+	} else {
+		p.press("Close the history")
+	}
 	p.press("History…")
 	p.until("what the last change did", differs("blue", "green"))
 	p.slide("#version", -1)
@@ -56,6 +65,9 @@ func travelled(p *tab, namespace string) {
 	p.until("the same version", differs("red", "blue"))
 	p.click("input[name=against][value=now]")
 	p.until("what differs from now", differs("blue", "green"))
+	if p.lacks("edit", "What would going back", "Your roles have no right to bring it back") {
+		return
+	}
 	p.press("What would going back to this change?")
 	p.see("0 would be created, 1 changed, 0 deleted.")
 	p.accessible("the plan of a revert")
@@ -104,6 +116,9 @@ func travelled(p *tab, namespace string) {
 	p.until("the slider", `document.querySelector("#time")`)
 
 	p.open("#/object/core/namespaces/-/" + namespace + "?history=yes&at=" + then)
+	if p.lacks("", "What would going back", "Your roles have no right to the history of namespaces") {
+		return
+	}
 	p.see("Since then 1 created, 1 changed, 1 deleted.")
 	p.press("What would going back to this change?")
 	p.see("1 would be created, 1 changed, 1 deleted.")

@@ -91,7 +91,7 @@ function Versions({ kind, namespace, name, object, slider, children }) {
         <span>${v ? html`${v.time ? new Date(v.time).toLocaleString() : ""}` : words(at)}</span></div>`}
       ${at && !v && !more && html`<p class="notice">It did not exist at ${words(at)}, or the history does not reach back to it.</p>`}
       ${v && slider && html`<div class="ways" role="radiogroup" aria-label="What is shown">${one("before", "What this change did")}${one("now", "What differs from now")}${one("whole", "The whole object then")}</div>
-        <p id="version-shown" role="status">${chosen === 0 && object ? "The newest version: " : "This version was "}${v.event} ${v.time && html`<${Age} at=${v.time} />`} by ${v.user || "an unknown user"}${v.event === "removed" ? ". After that it did not exist." : ""}</p>
+        <p id="version-shown" role="status">${chosen === 0 && object ? "The newest version: " : "It was "}${v.event} ${v.time && html`<${Age} at=${v.time} />`} by ${v.user || "an unknown user"}${v.event === "removed" ? ". After that it did not exist." : ""}</p>
         ${against === "whole" ? v.object && html`<pre tabindex="0" role="region" aria-label="The object then">${text(v.object)}</pre>`
           : against === "now" && text(v.object) === text(object) ? html`<p class="empty">It is the same now.</p>`
           : html`<${Diff} before=${against === "now" ? text(v.object) : text(was)} after=${against === "now" ? text(object) : text(v.object)} label=${against === "now" ? "What differs from now" : "What this change did"} />`}`}
