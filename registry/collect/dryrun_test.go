@@ -213,9 +213,9 @@ func TestGCStats(t *testing.T) {
 		if s.Manifests.Depth != 1 || s.Blobs.Depth != 1 || s.Blobs.Overdue != 0 || s.Unlinks.Depth != 1 || s.UnlinkBytes != 3 || s.Uploads != 1 || s.Abandoned != 1 || s.Reclaimed != 0 {
 			t.Errorf("stats %+v", s)
 		}
-		// To six o'clock, by at most twelve hours: midnight must not come between, and the
-		// reviews of a day must not be due.
-		w.clock.Advance(time.Until(time.Now().Add(-6 * time.Hour).Truncate(12 * time.Hour).Add(18 * time.Hour)))
+		// To six o'clock, by one to thirteen hours: midnight must not come between, and the
+		// reviews of a minute must be due, and those of a day not.
+		w.clock.Advance(time.Until(time.Now().Add(-5 * time.Hour).Truncate(12 * time.Hour).Add(18 * time.Hour)))
 		w.Exec(`UPDATE gc_unlink_queue SET review_after = 0`)
 		if _, err := w.c.RunOne(t.Context()); err != nil {
 			t.Fatal(err)
