@@ -3,6 +3,7 @@ package repository
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -184,11 +185,44 @@ func figuresOf(size, tags, reclaimable int64) figures {
 	return figures{size: size, tags: tags, reclaimable: reclaimable}
 }
 
+// refuseWarnings fails the test when a warning is logged.
+type refuseWarnings struct {
+	slog.Handler
+	t *testing.T
+}
+
+func (refuseWarnings) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn
+}
+
+func (r refuseWarnings) Handle(_ context.Context, record slog.Record) error {
+	record.Attrs(func(a slog.Attr) bool {
+		r.t.Errorf("logged: %s: %s", record.Message, a)
+		return true
+	})
+	return nil
+}
+
+// TestRefresh: the status is right at once.
+func TestRefresh(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("shop/web", "1", "12345")
+		var id int64
+		if found, err := w.DB.Row(t.Context(), `SELECT id FROM repositories WHERE path = 'shop/web'`, nil, &id); err != nil || !found {
+			t.Fatal(found, err)
+		}
+		if err := w.repos.Refresh(t.Context(), id); err != nil || figure(w.object("shop", "web"), "tags") != 1 {
+			t.Errorf("%v, the object is %v", err, w.object("shop", "web"))
+		}
+	})
+}
+
 // TestRun: the status of a restored repository, and of one that is put on hold,
 // is updated without a push.
 func TestRun(t *testing.T) {
 	each(t, func(w *world) {
 		w.repos.opts.Every = time.Millisecond
+		w.repos.opts.Logger = slog.New(refuseWarnings{slog.DiscardHandler, w.T})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- w.repos.Run(ctx) }()

@@ -2,14 +2,20 @@ package manifests
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 )
 
 func objectsOf(t *testing.T, text string) []*unstructured.Unstructured {
@@ -80,5 +86,36 @@ func TestHostileDirectory(t *testing.T) {
 		if _, err := Read(dir); err == nil {
 			t.Errorf("%s is read", name)
 		}
+	}
+}
+
+// TestRemoveOne: what is deleted is the object that was read. Another one that has its name meanwhile stays.
+func TestRemoveOne(t *testing.T) {
+	var asked metav1.DeleteOptions
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/api":
+			fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
+		case "/apis":
+			fmt.Fprint(w, `{"kind":"APIGroupList","apiVersion":"v1"}`)
+		case "/api/v1":
+			fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"v1","resources":[{"name":"configmaps","kind":"ConfigMap","namespaced":true}]}`)
+		default:
+			if r.Method == http.MethodDelete {
+				if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+					t.Error(err)
+				}
+			}
+			fmt.Fprintf(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"read","managedFields":[{"manager":%q}]}}`, Manager)
+		}
+	}))
+	defer server.Close()
+	c, err := NewClient(&rest.Config{Host: server.URL})
+	if err == nil {
+		err = c.remove(t.Context(), objectsOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")[0])
+	}
+	if err != nil || asked.Preconditions == nil || asked.Preconditions.UID == nil || *asked.Preconditions.UID != "read" {
+		t.Errorf("%v, asked with %+v", err, asked)
 	}
 }

@@ -122,6 +122,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"exactly one is supported":       good + strings.SplitN(good, "resources:\n", 2)[1],
 		"wildcards are not supported":    config("secrets, '*.*'", "a"),
 		"is not a kind":                  config("secrets, Widgets", "a"),
+		`"" is not a kind`:               config("secrets, ''", "a"),
 		"namespaces cannot be sealed":    config("secrets, namespaces", "a"),
 		"events cannot be sealed":        config("secrets, events", "a"),
 		"exeunt.dev cannot be sealed":    config("secrets, repositories.registry.exeunt.dev", "a"),
