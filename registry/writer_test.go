@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -175,6 +176,21 @@ func TestWriterSoon(t *testing.T) {
 	failed := errors.New("refused")
 	if err := w.doSoon(t.Context(), func(*sqldb.Tx) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("a refused write answers %v", err)
+	}
+}
+
+// TestWriterDurability: on PostgreSQL a write waits for the disk, unless it need not be durable.
+func TestWriterDurability(t *testing.T) {
+	w := newWriter(dbtest.OpenSynced(t), slog.New(slog.DiscardHandler))
+	for want, do := range map[string]func(context.Context, func(*sqldb.Tx) error) error{"on": w.do, "off": w.doSoon} {
+		var got string
+		err := do(t.Context(), func(tx *sqldb.Tx) error {
+			_, err := sqldb.First(t.Context(), tx, []any{&got}, "SELECT current_setting('synchronous_commit')")
+			return err
+		})
+		if err != nil || got != want {
+			t.Errorf("synchronous_commit is %q (%v), want %s", got, err, want)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package sqldb_test
 
 import (
-	"net/url"
 	"testing"
 
 	"github.com/exeunt/exeunt/sqldb"
@@ -11,18 +10,7 @@ import (
 // TestUnsyncedEnds: only the transactions that ask for it commit on PostgreSQL without waiting
 // for the disk and for a standby.
 func TestUnsyncedEnds(t *testing.T) {
-	database, err := url.Parse(dbtest.Open(t, sqldb.Postgres))
-	if err != nil {
-		t.Fatal(err)
-	}
-	query := database.Query()
-	query.Set("synchronous_commit", "on") // the server of tests has it off
-	database.RawQuery = query.Encode()
-	db, err := sqldb.Open(t.Context(), database.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
+	db := dbtest.OpenSynced(t)
 	level := func(tx *sqldb.Tx, err error) (value string) {
 		t.Helper()
 		if err != nil {

@@ -79,6 +79,20 @@ func OpenDB(t testing.TB, engine sqldb.Engine) *sqldb.DB {
 	return Connect(t, Migrated(t, engine))
 }
 
+// OpenSynced opens a PostgreSQL database of its own whose commits wait for the disk, as those of operators do; the server
+// of tests does not wait.
+func OpenSynced(t testing.TB) *sqldb.DB {
+	t.Helper()
+	at, err := url.Parse(Open(t, sqldb.Postgres))
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := at.Query()
+	query.Set("synchronous_commit", "on")
+	at.RawQuery = query.Encode()
+	return Connect(t, at.String())
+}
+
 // Connect opens a database for the time of a test.
 func Connect(t testing.TB, database string) *sqldb.DB {
 	t.Helper()
