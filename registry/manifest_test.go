@@ -187,6 +187,20 @@ func TestManifestMissing(t *testing.T) {
 	})
 }
 
+// TestLayersElsewhere: layers that may not be distributed need not be pushed, whichever type says so.
+func TestLayersElsewhere(t *testing.T) {
+	each(t, func(w *world) {
+		w.push("a", "{}")
+		for _, mediaType := range []string{"application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"} {
+			a := w.tag("a", "v1", ociManifest, fmt.Sprintf(`{"schemaVersion":2,"config":%s,"layers":[%s]}`,
+				descriptor(ociConfig, sha256("{}"), 2), descriptor(mediaType, sha256(mediaType), 7)))
+			if len(a.header.Values("Warning")) != 1 {
+				w.Errorf("%s: %v", mediaType, a.header)
+			}
+		}
+	})
+}
+
 // TestManifestKeeps: the rows that a manifest creates.
 func TestManifestKeeps(t *testing.T) {
 	foreign := descriptor("application/vnd.docker.image.rootfs.foreign.diff.tar.gzip", sha256("foreign"), 7)
