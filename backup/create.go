@@ -79,7 +79,7 @@ func Create(ctx context.Context, s Server, t *Target, o CreateOptions) (result R
 		return result, err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	c := &creation{server: s, target: t, db: db, options: o}
+	c := &creation{server: s, target: t, db: db, options: o, progress: Progress{Step: "keys"}}
 	c.manifest = Manifest{Format: format, ID: newID(time.Now()), Version: o.Version, Engine: string(db.Engine()), Recipients: o.Recipients}
 	h, err := takeHold(ctx, db, c.manifest.ID, t.location, o.lease, c.current)
 	if err != nil {
