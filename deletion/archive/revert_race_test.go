@@ -201,7 +201,7 @@ func TestRevertOfARing(t *testing.T) {
 			data    string
 			owner   types.UID // empty: the other one of the ring
 		}{
-			{"nobody", false, func(map[string]any) {}, "created", "value", ""},
+			{"no change", false, func(map[string]any) {}, "created", "value", ""},
 			{"data", false, data("theirs"), "created", "theirs", ""},
 			{"owners", false, w.owned(other), "created", "value", other.UID},
 			{"late", true, data("theirs"), "failed: it was changed meanwhile", "theirs", "none"},
