@@ -50,7 +50,7 @@ var layers = map[string][]string{
 	"deletion/report":                  {"deletion/v1", "deletion", "deletion/expiry", "deletion/preview", "gc", "store", "store/graph", "store/cascades", "kind", "lifecycle", "object", "sqldb"},
 	"deletion/deletiontest":            {"access/accesstest", "admission", "api", "gc", "store", "store/storetest", "kind", "kind/builtin", "kind/custom", "kind/definition", "lifecycle", "object", "sqldb", "sqldb/dbtest"},
 	"deletion/finalizer":               {"deletion/v1", "kind/event", "store", "kind", "lifecycle", "object", "sqldb"},
-	"registry":                         {"registry/blobstore", "registry/internal/statement", "registry/v1", "internal/inflight", "object", "sqldb", "internal/tracing"},
+	"registry":                         {"registry/blobstore", "registry/internal/statement", "registry/v1", "internal/inflight", "lifecycle", "object", "sqldb", "internal/tracing"},
 	"registry/collect":                 {"internal/task", "registry", "registry/blobstore", "registry/internal/statement", "review", "sqldb"},
 	"registry/verify":                  {"registry", "registry/blobstore", "registry/internal/statement", "sqldb"},
 	"registry/internal/statement":      {},

@@ -45,6 +45,7 @@ var jointStatements = map[string]string{
 	"store enqueueExpiry":              "when an object expires is written with the object; store does not import deletion/expiry",
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
+	"registry findTagRules":            "what tags are immutable is read in the transaction that moves one; the registry does not import store",
 	"registry removeNamespaceSQLite":   "the row goes only if no Namespace exists, checked by the statement that deletes it",
 	"registry removeNamespacePostgres": "as removeNamespaceSQLite, under the row's lock",
 }

@@ -33,9 +33,9 @@ type Write struct {
 	// Owner returns the resource of an owner's kind and whether it is namespaced; false
 	// for a kind that is not served.
 	Owner func(schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, served bool)
-	// Confirms: the write lets a cascade pass that the guard would hold.
+	// Confirms: the write lets a cascade pass that the guard would hold, or an immutable tag go.
 	Confirms bool
-	// Weakens: the write makes the guard of a Namespace weaker.
+	// Weakens: the write makes the guard of a Namespace weaker, or tags of a Repository mutable.
 	Weakens bool
 	// Hastens: the write makes the object expire, or expire earlier.
 	Hastens bool
@@ -51,8 +51,8 @@ type Write struct {
 //   - approving a CertificateSigningRequest needs approve on its signer, setting a
 //     certificate sign, naming a signer's roots attest (checkSigning);
 //   - making an object expire needs delete on it;
-//   - confirming a guarded cascade, or making a Namespace's guard weaker, needs
-//     confirm-cascade on the object.
+//   - confirming a guarded cascade or the end of an immutable tag, or making the guard of a
+//     Namespace weaker or tags mutable, needs confirm-cascade on the object.
 //
 // A create may set ownerReferences and finalizers: the object is the client's own.
 func (c *Control) CheckWrite(ctx context.Context, w Write) error {
@@ -94,7 +94,7 @@ func (c *Control) CheckWrite(ctx context.Context, w Write) error {
 		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot make its guard weaker")
 	}
 	if w.Confirms {
-		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade")
+		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade or tags")
 	}
 	return nil
 }

@@ -55,8 +55,8 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 		a.Access.SetRequestor(client, obj)
 	}
 	w.Confirms, w.Hastens = lifecycle.Confirms(w.Meta, w.OldMeta), lifecycle.Hastens(w.Meta, w.OldMeta)
-	w.Weakens = old != nil && isNamespace(resource) &&
-		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations())
+	w.Weakens = old != nil && (lifecycle.LoosensTags(w.Meta, w.OldMeta) || isNamespace(resource) &&
+		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations()))
 	a.audit.Write(ctx, &w)
 	if err := a.Access.CheckWrite(ctx, w); err != nil || !w.Confirms {
 		return err

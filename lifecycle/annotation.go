@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -41,10 +42,13 @@ var annotations = []annotation{
 	{TTL, checks(parseAge)},
 	{KeepUntil, checks(parseKeep)},
 	{KeepReason, func(string) error { return nil }},
+	{ImmutableTags, checks(ParsePatterns)},
+	{ConfirmTag, checks(parseConfirmedTags)},
 }
 
 // NamespaceSettings are the annotations of a Namespace that decide what its deletions do.
-var NamespaceSettings = []string{MaxCascade, ConfirmBy, ArchiveFor}
+// A Repository may have the last.
+var NamespaceSettings = []string{MaxCascade, ConfirmBy, ArchiveFor, ImmutableTags}
 
 func checks[T any](parse func(string) (T, error)) func(string) error {
 	return func(text string) error {
@@ -224,10 +228,18 @@ func checkMarks(m, was metav1.Object, restored bool) (errs field.ErrorList) {
 }
 
 // Confirms reports whether a write lets a cascade pass that the guard would hold: it
-// confirms a number of objects, or removes the guard's finalizer from an ACTIVE object.
-// old is nil for a create.
+// confirms a number of objects, or removes the guard's finalizer from an ACTIVE object; or
+// that it lets an immutable tag go. old is nil for a create.
 func Confirms(m, old metav1.Object) bool {
 	confirmed, guarded := annotationsOf(old)[ConfirmCascade], old != nil && slices.Contains(old.GetFinalizers(), ConfirmCascade)
 	now := m.GetAnnotations()[ConfirmCascade]
-	return now != "" && now != confirmed || guarded && !slices.Contains(m.GetFinalizers(), ConfirmCascade)
+	return now != "" && now != confirmed || guarded && !slices.Contains(m.GetFinalizers(), ConfirmCascade) || confirmsTag(m, old)
+}
+
+// Released names what a write that confirms lets pass, for the audit log.
+func Released(m, old metav1.Object) string {
+	if confirmsTag(m, old) {
+		return m.GetAnnotations()[ConfirmTag]
+	}
+	return cmp.Or(m.GetAnnotations()[ConfirmCascade], "the guard's finalizer")
 }

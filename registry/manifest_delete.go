@@ -44,9 +44,18 @@ func (r *Registry) removeTag(ctx context.Context, tx *sqldb.Tx, to Request) (rep
 	if r.db.Engine() == sqldb.Postgres {
 		b.Exec(orderDeletedTag, to.Repository, to.Tag)
 	}
+	tags := map[string]string{}
+	b.Query(func(row sqldb.Row) error {
+		var at string
+		err := row.Scan(&at)
+		tags[to.Tag] = at
+		return err
+	}, findTag, to.Repository, to.Tag)
 	b.Query(func(row sqldb.Row) error { found = true; return row.Scan(&repo) }, statement.DeleteTag, to.Repository, to.Tag)
-	err = tx.Send(ctx, &b)
-	return repo, found, err
+	if err := tx.Send(ctx, &b); err != nil {
+		return 0, false, err
+	}
+	return repo, found, checkTags(ctx, tx, to.Repository, tags)
 }
 
 // removeManifest deletes a manifest unless a list contains it: clients could not
@@ -62,10 +71,18 @@ func (r *Registry) removeManifest(ctx context.Context, tx *sqldb.Tx, to Request)
 	if err != nil || !found {
 		return 0, false, err
 	}
-	var parents []string
+	var parents, names []string
 	var b sqldb.Batch
 	b.Query(sqldb.Values(&parents), listParents, id)
+	b.Query(sqldb.Values(&names), listManifestTags, id)
 	if err := tx.Send(ctx, &b); err != nil {
+		return 0, false, err
+	}
+	tags := map[string]string{}
+	for _, name := range names {
+		tags[name] = to.Digest.String()
+	}
+	if err := checkTags(ctx, tx, to.Repository, tags); err != nil {
 		return 0, false, err
 	}
 	if len(parents) > 0 {

@@ -299,16 +299,14 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 			b.Exec(orderTags, p.repo.id, p.tags, p.digest.String())
 		}
 	}
-	p.left = map[string]string{}
-	for _, tag := range p.tags {
-		if p.leaveTags { // orderTags keeps the answer true until the end
-			b.Query(func(row sqldb.Row) error {
-				var at string
-				err := row.Scan(&at)
-				p.left[tag] = at
-				return err
-			}, tagElsewhere, p.repo.id, tag, p.digest.String())
-		}
+	elsewhere := map[string]string{}
+	for _, tag := range p.tags { // orderTags keeps the answer true until the end
+		b.Query(func(row sqldb.Row) error {
+			var at string
+			err := row.Scan(&at)
+			elsewhere[tag] = at
+			return err
+		}, tagElsewhere, p.repo.id, tag, p.digest.String())
 	}
 	b.Query(func(row sqldb.Row) error { return row.Scan(&id) }, statement.InsertManifest,
 		p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType], null(m.artifactType), null(m.subject.String()),
@@ -318,6 +316,12 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	}
 	if id == 0 {
 		return errors.New("no row was returned")
+	}
+	p.left = nil
+	if p.leaveTags {
+		p.left = elsewhere
+	} else if err := checkTags(ctx, tx, p.to.Repository, elsewhere); err != nil {
+		return err
 	}
 	if at, taken := p.left[p.to.Tag]; taken {
 		return errTagTaken(p.to, at, p.digest)

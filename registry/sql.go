@@ -251,6 +251,22 @@ const tagElsewhere = `
 SELECT m.digest FROM tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.id = t.manifest_id
 WHERE t.repository_id = $1 AND t.name = $2 AND m.digest <> $3`
 
+// findTagRules returns the bodies of the Namespace $1 and of the Repository of a path, which
+// say what tags are immutable.
+const findTagRules = `
+SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = 'namespaces' AND o.namespace = '' AND o.name = $1
+UNION ALL
+SELECT c.body FROM repositories r JOIN objects o ON o.uid = r.object_uid JOIN changes c ON c.revision = o.revision WHERE r.path = $2`
+
+// findTag returns the digest that a tag points at, and listManifestTags the tags of a manifest.
+const (
+	findTag = `
+SELECT m.digest FROM repositories r JOIN tags t ON t.repository_id = r.id JOIN manifests m ON m.id = t.manifest_id
+WHERE r.path = $1 AND t.name = $2`
+	listManifestTags = `SELECT name FROM tags WHERE manifest_id = $1`
+)
+
 // findDeletedManifest finds the manifest to push again: an existing or a
 // remembered one.
 const findDeletedManifest = `

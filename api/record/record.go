@@ -106,9 +106,9 @@ func (r Recorder) Write(ctx context.Context, w *access.Write) {
 	}
 	now := w.Meta.GetAnnotations()
 	if w.Confirms {
-		audit.AddAuditAnnotation(ctx, ReleasedAnnotation, cmp.Or(now[lifecycle.ConfirmCascade], "the guard's finalizer"))
+		audit.AddAuditAnnotation(ctx, ReleasedAnnotation, lifecycle.Released(w.Meta, w.OldMeta))
 	}
-	if before := w.OldMeta.GetAnnotations(); w.Resource.Group == "" && w.Resource.Resource == object.Namespaces {
+	if before := w.OldMeta.GetAnnotations(); w.Weakens || w.Resource.Group == "" && w.Resource.Resource == object.Namespaces {
 		var changed []string
 		for _, name := range lifecycle.NamespaceSettings {
 			if before[name] != now[name] {
