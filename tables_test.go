@@ -26,6 +26,7 @@ var tableOwners = map[string][]string{
 		"provisioned_resource_outbox", "provisioned_resource_outbox_reviews",
 	},
 	"registry": {
+		"registry_quotas",
 		"blobs", "blob_uploads", "data_id", "deleted_manifests", "deleted_tags", "gc_blob_review_queue", "gc_blobs_configurations",
 		"gc_blobs_layers", "gc_given_back", "gc_manifest_review_queue", "gc_repository_review_queue", "gc_review_after_defaults", "gc_settings",
 		"gc_unlink_queue", "layers", "manifest_references", "manifests", "media_types", "repositories", "repository_blobs", "small_blobs",
@@ -45,6 +46,7 @@ var jointStatements = map[string]string{
 	"store enqueueExpiry":              "when an object expires is written with the object; store does not import deletion/expiry",
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
+	"admission findRegistryBytes":      "the status of a ResourceQuota shows what the registry counts",
 	"registry findTagRules":            "what tags are immutable is read in the transaction that moves one; the registry does not import store",
 	"registry removeNamespaceSQLite":   "the row goes only if no Namespace exists, checked by the statement that deletes it",
 	"registry removeNamespacePostgres": "as removeNamespaceSQLite, under the row's lock",
@@ -59,6 +61,9 @@ var (
 // reviewable must be in a queue when the change is committed, and the package of the table does not know who waits.
 var jointTriggers = map[string]string{
 	"archive gc_repository_review_queue":   "a repository whose object leaves the archive is garbage",
+	"changes registry_quotas":              "the limit that a ResourceQuota or Repository sets",
+	"objects registry_quotas":              "the limit of an object that is removed",
+	"registry_quotas quota_reviews":        "the ResourceQuota whose usage changes",
 	"changes repositories":                 "the repository of a Repository that is created or changed",
 	"changes top_level_namespaces":         "the registry's namespace of a Repository that is created",
 	"objects bootstrap_tokens":             "the tokens of a Namespace that is removed",

@@ -307,6 +307,9 @@ func (r *Registry) mount(ctx context.Context, to Request, from, what string) (di
 		return "", err
 	}
 	found, err := r.mountTo(ctx, repo, want, from)
+	if refusal := r.explainQuota(ctx, to.Repository, err); refusal != err {
+		return "", refusal
+	}
 	if err != nil && r.removed(ctx, repo) {
 		return "", nil // an upload creates the repository
 	}
@@ -332,8 +335,8 @@ func (r *Registry) mountTo(ctx context.Context, repo repository, want digest.Dig
 		b.Found(&found, mountBlob, repo.namespace, repo.id, want.String(), now, from)
 		return tx.SendLast(ctx, &b)
 	})
-	if err == nil && found {
-		return true, nil
+	if err == nil && found || overQuota(err) {
+		return found, err
 	}
 	// The review is due soon or has just removed the blob, the blob is linked already, or there
 	// is none.

@@ -247,9 +247,12 @@ WHERE ($1 = '' OR r.path = $1) AND $2 = '' AND ($3 = '' OR x.digest = $3)
 ORDER BY at DESC LIMIT $4`
 
 // tagElsewhere returns the digest of the manifest that a tag points at, if it is not $3.
+// Each table takes one index lookup, whatever the planner's statistics say.
 const tagElsewhere = `
-SELECT m.digest FROM tags t JOIN manifests m ON m.repository_id = t.repository_id AND m.id = t.manifest_id
-WHERE t.repository_id = $1 AND t.name = $2 AND m.digest <> $3`
+SELECT found.digest FROM (
+    SELECT (SELECT m.digest FROM manifests m WHERE m.id = t.manifest_id) AS digest
+    FROM tags t WHERE t.repository_id = $1 AND t.name = $2) AS found
+WHERE found.digest <> $3`
 
 // findTagRules returns the bodies of the Namespace $1 and of the Repository of a path, which
 // say what tags are immutable.
@@ -266,6 +269,12 @@ SELECT m.digest FROM repositories r JOIN tags t ON t.repository_id = r.id JOIN m
 WHERE r.path = $1 AND t.name = $2`
 	listManifestTags = `SELECT name FROM tags WHERE manifest_id = $1`
 )
+
+// findQuota returns the limit of a repository, or of its namespace $2, that has the least left.
+const findQuota = `
+SELECT q.name, q.most, q.bytes FROM registry_quotas q
+WHERE q.uid = (SELECT r.object_uid FROM repositories r WHERE r.path = $1) OR q.namespace = $2
+ORDER BY q.most - q.bytes LIMIT 1`
 
 // findDeletedManifest finds the manifest to push again: an existing or a
 // remembered one.

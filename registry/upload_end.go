@@ -77,6 +77,9 @@ func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64,
 	if err == nil {
 		u.r.touched(u.repo.id)
 	}
+	if refusal := u.r.explainQuota(ctx, u.name, err); refusal != err {
+		return withCleanup(refusal, u.discard(ctx))
+	}
 	return u.ended(ctx, "finish", err)
 }
 
@@ -237,7 +240,7 @@ func (r *Registry) putSmall(ctx context.Context, w http.ResponseWriter, to Reque
 		return tx.SendLast(ctx, insertContent(repo, blob, now))
 	})
 	if err != nil {
-		return wrapInternal("finish upload", err)
+		return wrapInternal("finish upload", r.explainQuota(ctx, to.Repository, err))
 	}
 	r.touched(repo.id)
 	created(w, Request{Kind: BlobGet, Repository: to.Repository, Digest: want}, want)

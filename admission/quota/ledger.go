@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	arithmetic "k8s.io/apiserver/pkg/quota/v1"
 
 	"github.com/exeunt/exeunt/store"
@@ -284,3 +285,19 @@ func (s *space) copy() *space {
 	}
 	return out
 }
+
+// addRegistry adds the bytes of the registry, which triggers count in the transactions of pushes. They queue
+// this review again, so it may read an older count than the newest.
+func (l *Ledger) addRegistry(ctx context.Context, uid types.UID, used corev1.ResourceList) error {
+	var bytes int64
+	found, err := l.db.Row(ctx, findRegistryBytes, []any{string(uid)}, &bytes)
+	if err == nil && found {
+		used[registryBytes] = *resource.NewQuantity(bytes, resource.BinarySI)
+	}
+	return err
+}
+
+const (
+	registryBytes     = corev1.ResourceName("registry.exeunt.dev/bytes")
+	findRegistryBytes = `SELECT bytes FROM registry_quotas WHERE uid = $1`
+)

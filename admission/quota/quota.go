@@ -51,6 +51,7 @@ const maxGap = 2000
 
 // Ledger knows the quotas and what they count. It is safe for concurrent use.
 type Ledger struct {
+	db     *sqldb.DB
 	store  *store.Store
 	kinds  *kind.Registry
 	engine *review.Engine
@@ -70,7 +71,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, log *slog.Logger) 
 	if db == nil || st == nil || kinds == nil {
 		return nil, errors.New("quota: needs a database, a store and kinds")
 	}
-	l := &Ledger{store: st, kinds: kinds}
+	l := &Ledger{db: db, store: st, kinds: kinds}
 	var err error
 	if l.engine, err = review.New(db, queue, l, st.Transact, review.Options{Logger: log}); err != nil {
 		return nil, err
@@ -152,6 +153,9 @@ func (l *Ledger) review(ctx context.Context, tx *store.Tx, now time.Time, uid ty
 			continue
 		}
 		status := corev1.ResourceQuotaStatus{Hard: e.quota.Spec.Hard, Used: arithmetic.Mask(s.usedAt(e, now), e.names)}
+		if err := l.addRegistry(ctx, uid, status.Used); err != nil {
+			return review.Verdict{}, err
+		}
 		if acted, err = l.write(tx, o, status); err != nil {
 			return review.Verdict{}, err
 		}

@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 )
 
@@ -35,6 +37,34 @@ func TestCounts(t *testing.T) {
 		w.delete("deployments.apps", "a")
 		if got := w.status("q"); got != "map[configmaps:1 count/deployments.apps:0 count/repositories.registry.exeunt.dev:1]" {
 			t.Error(got)
+		}
+	})
+}
+
+// TestRegistryBytes: triggers read the quantity as Kubernetes does, and the status follows what they count.
+func TestRegistryBytes(t *testing.T) {
+	each(t, func(w *world) {
+		sql := dbtest.NewSQL(w, w.db)
+		for i, text := range []string{"0", "12", "10Ki", "1536Mi", "1.5Gi", "3Ti", "2Pi", "1Ei", "5k", "7M", "1G", "2T", "3P", "1E", "1e3", "12E2", "1000m", "9223372036854775807"} {
+			name := fmt.Sprint("q", i)
+			w.quota(name, fmt.Sprintf(`{"hard":{"registry.exeunt.dev/bytes":%q}}`, text))
+			want := resource.MustParse(text)
+			if got := sql.Strings(`SELECT CAST(most AS text) FROM registry_quotas WHERE name = 'ResourceQuota ` + name + `'`); len(got) != 1 || got[0] != fmt.Sprint(want.Value()) {
+				w.Errorf("%s: %v, not %d", text, got, want.Value())
+			}
+			w.delete("resourcequotas", name)
+		}
+		w.quota("q", `{"hard":{"registry.exeunt.dev/bytes":"10Gi","configmaps":"2"}}`)
+		if got := w.status("q"); got != "map[configmaps:0 registry.exeunt.dev/bytes:0]" {
+			w.Error(got)
+		}
+		sql.Exec(`UPDATE registry_quotas SET bytes = 2048`)
+		if got := w.status("q"); got != "map[configmaps:0 registry.exeunt.dev/bytes:2Ki]" {
+			w.Error(got)
+		}
+		w.delete("resourcequotas", "q")
+		if left := sql.Strings(`SELECT name FROM registry_quotas`); len(left) > 0 {
+			w.Errorf("%v are left", left)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
 	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/registry"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 )
 
@@ -79,6 +81,11 @@ func schema() *props {
 					},
 					"anonymousPull": {Type: "boolean", Description: "If true, clients that have not logged in may pull from it."},
 					"hold":          {Type: "boolean", Description: "If true, the collector removes nothing of it. It can still be deleted."},
+					"quota": {
+						Type: "string", Pattern: `^[0-9]{1,15}(Ki|Mi|Gi|Ti|k|M|G|T)?$`,
+						Description: "How many bytes its blobs may have together, such as 10Gi, each counted once in this repository. What is there already stays. " +
+							"A ResourceQuota limits all repositories of a namespace together: " + registry.BytesResource + ".",
+					},
 					"reviewAfterSeconds": {
 						Type: "integer", Format: "int64", Minimum: &least, Maximum: &most,
 						Description: "Seconds between the deletion or move of a tag or list, or the push of a manifest, and the review of its manifest: " +
@@ -174,6 +181,7 @@ var table = kind.Table[*unstructured.Unstructured]{Cells: cells, Columns: []meta
 	{Name: "Reclaimable", Type: "string", Description: "The bytes that collection will remove."},
 	{Name: "Age", Type: "string", Description: "Time since its creation."},
 	{Name: "Manifests", Type: "integer", Priority: 1, Description: "How many manifests it has."},
+	{Name: "Quota", Type: "string", Priority: 1, Description: "How many bytes its blobs may have."},
 	{Name: "Path", Type: "string", Priority: 1, Description: "The path for clients of the registry."},
 }}
 
@@ -184,9 +192,10 @@ func cells(u *unstructured.Unstructured) []any {
 			push = duration.HumanDuration(time.Since(at))
 		}
 	}
+	quota, _, _ := unstructured.NestedString(u.Object, "spec", "quota")
 	return []any{
 		u.GetName(), v1.Size(figure(u, "size")), figure(u, "tags"), push, v1.Size(figure(u, "reclaimable")),
-		duration.HumanDuration(time.Since(u.GetCreationTimestamp().Time)), figure(u, "manifests"), pathOf(u),
+		duration.HumanDuration(time.Since(u.GetCreationTimestamp().Time)), figure(u, "manifests"), cmp.Or(quota, "<none>"), pathOf(u),
 	}
 }
 

@@ -32,7 +32,7 @@ export function Registry({ namespace }) {
     ${list.data && items.length === 0 && html`<p class="empty">There are no repositories. The first push makes one.</p>`}
     ${items.length > 0 && html`<${Panel} title="Repositories" wide><table><thead><tr><th scope="col">Repository</th><th scope="col" class="number">Tags</th><th scope="col" class="number">Manifests</th><th scope="col" class="number">Size</th><th scope="col" class="number">To be freed</th><th scope="col">Last push</th><th scope="col">State</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ r) => { const s = r.status || {}; return html`<tr key=${r.metadata.uid}><td><a href=${"#/registry/" + r.spec.path}>${r.spec.path}</a></td><td class="number">${s.tags || 0}</td><td class="number">${s.manifests || 0}</td>
-        <td class="number">${bytes(s.size || 0)}</td><td class="number">${bytes(s.reclaimable || 0)}</td><td><${Age} at=${s.lastPush} /></td><td>${r.metadata.deletionTimestamp ? html`<${State} state="leaving" />` : r.spec.hold ? html`<${State} state="stays" text="on hold" />` : html`<${State} state="live" />`}</td></tr>`; })}</tbody></table><//>`}
+        <td class="number">${bytes(s.size || 0)}${r.spec.quota ? ` of ${r.spec.quota}` : ""}</td><td class="number">${bytes(s.reclaimable || 0)}</td><td><${Age} at=${s.lastPush} /></td><td>${r.metadata.deletionTimestamp ? html`<${State} state="leaving" />` : r.spec.hold ? html`<${State} state="stays" text="on hold" />` : html`<${State} state="live" />`}</td></tr>`; })}</tbody></table><//>`}
     ${mayAsk && html`<${Collection} />`}
   <//>`;
 }

@@ -1,0 +1,14 @@
+DROP TRIGGER repositories_quota_trigger ON changes;
+DROP FUNCTION repositories_quota;
+DROP FUNCTION registry_bytes;
+DROP TRIGGER registry_quotas_removed_trigger ON objects;
+DROP FUNCTION registry_quotas_removed;
+DROP TRIGGER registry_quotas_collect_trigger ON blobs;
+DROP FUNCTION registry_quotas_collect;
+DROP TRIGGER registry_quotas_unlink_trigger ON repository_blobs;
+DROP FUNCTION registry_quotas_unlink;
+DROP TRIGGER registry_quotas_link_trigger ON repository_blobs;
+DROP FUNCTION registry_quotas_link;
+DROP FUNCTION registry_quotas_add;
+DROP TABLE registry_quotas;
+DROP FUNCTION registry_quotas_review;
