@@ -22,7 +22,7 @@ run: build ## start a server on ./data
 	bin/exeunt serve
 
 build: ## build bin/exeunt, a static binary, and its names as kubectl's plugin
-	go build -trimpath -ldflags '-s -w' -o bin/exeunt ./cmd/exeunt
+	go build -ldflags '-s -w' -o bin/exeunt ./cmd/exeunt
 	ln -sf exeunt bin/kubectl-exeunt
 	ln -sf exeunt bin/kubectl_complete-exeunt
 

@@ -89,7 +89,7 @@ var program = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	target := filepath.Join(dir, "exeunt")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", target, "./cmd/exeunt")
+	cmd := exec.Command("go", "build", "-o", target, "./cmd/exeunt")
 	cmd.Dir = ".."
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
