@@ -60,6 +60,10 @@ func setup(env *testscript.Env, engine, kubectl string) error {
 	s := harness.Start(t, engine)
 	env.Setenv("KUBECONFIG", s.Kubeconfig)
 	env.Setenv("HOME", env.WorkDir)
+	for _, variable := range harness.Brief() {
+		name, value, _ := strings.Cut(variable, "=")
+		env.Setenv(name, value)
+	}
 	plugin, err := harness.PluginDir()
 	if err != nil {
 		return err
