@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	cdplog "github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -41,25 +43,68 @@ type tab struct {
 	ignored []string // parts of errors that the story causes on purpose; guarded by mu
 }
 
-// openTab starts a browser of its own, with no cookies.
-func openTab(t *testing.T, s *harness.Server) *tab {
-	t.Helper()
+// chromium is the browser of all tests, which TestMain stops.
+var chromium struct {
+	sync.Once
+	ctx  context.Context
+	stop context.CancelFunc
+	dir  string
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if chromium.stop != nil {
+		chromium.stop()
+		os.RemoveAll(chromium.dir)
+	}
+	os.Exit(code)
+}
+
+func startChromium() {
 	program, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Fatal("chromium is not installed: run the tests through make, or script/chromium")
+		chromium.err = errors.New("chromium is not installed: run the tests through make, or script/chromium")
+		return
+	}
+	if chromium.dir, chromium.err = os.MkdirTemp("", "exeunt-chromium-"); chromium.err != nil {
+		return
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.UserDataDir(t.TempDir()),
+		chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.UserDataDir(chromium.dir),
 		chromedp.Flag("ignore-certificate-errors", true), // the browser does not know the server's CA
 		chromedp.WSURLReadTimeout(2*time.Minute),         // a first start on a busy machine
 	)
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {})) // it logs events that it does not know
+	chromium.ctx, chromium.stop = ctx, func() { leave(); stop() }
+	chromium.err = chromedp.Run(ctx)
+}
+
+// openTab opens a tab with cookies and storage of its own.
+func openTab(t *testing.T, s *harness.Server) *tab {
+	t.Helper()
+	if chromium.Do(startChromium); chromium.err != nil {
+		t.Fatal(chromium.err)
+	}
+	browser := cdp.WithExecutor(chromium.ctx, chromedp.FromContext(chromium.ctx).Browser)
+	profile, err := target.CreateBrowserContext().Do(browser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := target.CreateTarget("about:blank").WithBrowserContextID(profile).WithNewWindow(true).Do(browser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, leave := chromedp.NewContext(chromium.ctx, chromedp.WithTargetID(id))
+	chromedp.FromContext(ctx).BrowserContextID = profile // for a second tab
 	p := &tab{t: t, ctx: ctx, server: s}
 	chromedp.ListenTarget(ctx, p.listen)
 	t.Cleanup(func() {
 		leave()
-		stop()
+		if err := target.DisposeBrowserContext(profile).Do(browser); err != nil {
+			t.Errorf("close the tabs: %v", err)
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, e := range p.errors {

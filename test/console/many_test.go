@@ -16,9 +16,9 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-var objects = flag.Int("objects", 20_000, "how many ConfigMaps TestManyObjects makes; half of them leave in one cascade")
+var objects = flag.Int("objects", 20_000, "how many objects TestManyObjects makes in a namespace; of the first ones half leave in one cascade")
 
-// TestManyObjects: the page stays responsive with many objects and a large cascade. The
+// TestManyObjects: the page stays responsive with many objects and a large cascade, and every story can be told among them. The
 // test logs the longest task and the heap size, and does not assert them.
 func TestManyObjects(t *testing.T) {
 	if testing.Short() {
@@ -31,7 +31,14 @@ func TestManyObjects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fill(ctx, t, client, parent)
+	fill(ctx, t, func(ctx context.Context, i int) error {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%05d", i)}}
+		if i%2 == 0 { // every other one belongs to the parent
+			o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: parent.Name, UID: parent.UID}}
+		}
+		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, o, metav1.CreateOptions{})
+		return err
+	})
 
 	p := openTab(t, s)
 	p.signIn()
@@ -62,6 +69,20 @@ func TestManyObjects(t *testing.T) {
 	p.see(thousands(*objects/2+1) + " archived objects, the last 100")
 	p.click("#restore-now")
 	p.see(thousands(*objects/2+1) + " objects restored")
+	for n, told := range stories {
+		if !testing.Short() || told.name == "palette" {
+			p.hear(told, n%len(looks()), true)
+		}
+	}
+	for n, role := range roles {
+		if testing.Short() {
+			break
+		}
+		q := openTabAs(t, s, role)
+		for k, told := range stories {
+			q.hear(told, (n+k)%len(looks()), true)
+		}
+	}
 	t.Logf("longest task %.0f ms, heap %.0f MiB, %d objects", longest, heap, *objects)
 }
 
@@ -83,22 +104,30 @@ func fast(t *testing.T, c *rest.Config) *kubernetes.Clientset {
 	return client
 }
 
-// fill creates the objects; every other one belongs to the parent.
-func fill(ctx context.Context, t *testing.T, client *kubernetes.Clientset, parent *corev1.ConfigMap) {
+// fill creates the objects, many at a time.
+func fill(ctx context.Context, t *testing.T, create func(ctx context.Context, i int) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(64)
 	for i := range *objects {
-		group.Go(func() error {
-			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%05d", i)}}
-			if i%2 == 0 {
-				o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: parent.Name, UID: parent.UID}}
-			}
-			_, err := client.CoreV1().ConfigMaps("default").Create(ctx, o, metav1.CreateOptions{})
-			return err
-		})
+		group.Go(func() error { return create(ctx, i) })
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// surround fills a story's namespace with ConfigMaps; for the story that names all rows of their table, with Secrets.
+func surround(p *tab, told story, namespace string) {
+	p.t.Helper()
+	client := fast(p.t, p.server.Config())
+	fill(p.t.Context(), p.t, func(ctx context.Context, i int) (err error) {
+		meta := metav1.ObjectMeta{Name: fmt.Sprintf("other-%05d", i)}
+		if told.name == "many" {
+			_, err = client.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
+		} else {
+			_, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+		}
+		return err
+	})
 }

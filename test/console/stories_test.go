@@ -18,18 +18,31 @@ type story struct {
 	tell func(p *tab, namespace string)
 }
 
-// looks are the ways in which each story is told: every width, both colour schemes, with the mouse and with the keyboard alone.
-var looks = []struct {
+// look is a way in which a story is told.
+type look struct {
 	width          int64
-	dark, keyboard bool
-}{{1440, false, false}, {1024, true, true}, {390, false, true}}
+	dark, keyboard bool // keyboard: with the keys alone
+}
+
+// looks are all of them; with -short, three that have each width, both colour schemes, mouse and keyboard.
+func looks() (all []look) {
+	if testing.Short() {
+		return []look{{1440, false, false}, {1024, true, true}, {390, false, true}}
+	}
+	for _, width := range []int64{1440, 1024, 390} {
+		for _, dark := range []bool{false, true} {
+			all = append(all, look{width, dark, false}, look{width, dark, true})
+		}
+	}
+	return all
+}
 
 var stories = []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}, {"palette", found}, {"many", many}, {"history", travelled}}
 
-// hear tells a story in a look, in a namespace of its own.
-func (p *tab) hear(told story, i int) {
-	look, whole := looks[i], p.t
-	whole.Run(fmt.Sprintf("%s-%d%s", told.name, look.width, p.role), func(t *testing.T) {
+// hear tells a story in a look, in a namespace of its own, if others is set, among many other objects.
+func (p *tab) hear(told story, i int, others bool) {
+	look, whole := looks()[i], p.t
+	whole.Run(fmt.Sprintf("%s-%d-%d%s", told.name, i, look.width, p.role), func(t *testing.T) {
 		p.t, p.keyboard = t, look.keyboard
 		defer func() { p.t, p.keyboard = whole, false }()
 		p.size(look.width, 900)
@@ -41,9 +54,24 @@ func (p *tab) hear(told story, i int) {
 			p.open("#/now?ns=" + namespace)
 			p.reload() // the page remembers rights for 20 seconds
 		}
+		if others {
+			surround(p, told, namespace)
+		}
 		told.tell(p, namespace)
 		p.until("no sideways scrolling", `document.documentElement.scrollWidth <= innerWidth`)
 	})
+}
+
+var roles = []string{"edit", "view"}
+
+// openTabAs signs a user in who has a role in the namespaces of its stories only.
+func openTabAs(t *testing.T, s *harness.Server, role string) *tab {
+	t.Helper()
+	p := openTab(t, s)
+	p.role, p.user = role, role+"er"
+	p.expect("console/session") // before the sign-in there is no session
+	p.signInAs(addUser(t, s, p.user))
+	return p
 }
 
 // lacks reports whether the user has no right to what only a role, or the administrator, may do. Then the page does not offer it,
@@ -73,20 +101,19 @@ func TestStories(t *testing.T) {
 	p := openTab(t, s)
 	p.signIn()
 	for n, told := range stories {
-		for i := range looks {
-			if !testing.Short() || i == n%len(looks) { // the looks take turns
-				p.hear(told, i)
+		for i := range looks() {
+			if !testing.Short() || i == n%len(looks()) { // the looks take turns
+				p.hear(told, i, false)
 			}
 		}
 	}
-	for n, role := range []string{"edit", "view"} {
-		q := openTab(t, s)
-		q.role, q.user = role, role+"er"
-		q.expect("console/session") // before the sign-in there is no session
-		q.signInAs(addUser(t, s, q.user))
-		for i, told := range stories {
-			if !testing.Short() || (i+n)%3 == 0 {
-				q.hear(told, (i+n)%len(looks))
+	for n, role := range roles {
+		q := openTabAs(t, s, role)
+		for k, told := range stories {
+			for i := range looks() {
+				if !testing.Short() || (k+n)%3 == 0 && i == (k+n)%len(looks()) {
+					q.hear(told, i, false)
+				}
 			}
 		}
 	}
