@@ -16,7 +16,7 @@ import (
 // Others ask that package. Tests may read any table.
 var tableOwners = map[string][]string{
 	"store": {
-		"objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "history", "history_bounds", "history_times", "seal_keys", "sealed_kinds",
+		"image_uses", "objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "history", "history_bounds", "history_times", "seal_keys", "sealed_kinds",
 	},
 	"gc":              {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
 	"admission/quota": {"quota_reviews"},
@@ -47,6 +47,8 @@ var jointStatements = map[string]string{
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
 	"admission findRegistryBytes":      "the status of a ResourceQuota shows what the registry counts",
+	"registry inUse":                   "a review must see what workloads name in its own transaction",
+	"registry listHolds":               "what keeps an image is tags and lists of the registry and workloads of the store, in one snapshot",
 	"registry findTagRules":            "what tags are immutable is read in the transaction that moves one; the registry does not import store",
 	"registry removeNamespaceSQLite":   "the row goes only if no Namespace exists, checked by the statement that deletes it",
 	"registry removeNamespacePostgres": "as removeNamespaceSQLite, under the row's lock",

@@ -139,7 +139,11 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 	r.garbage, err = collect.New(s.db, blobs, collect.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
 		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector, RemoveTimeout: c.RegistryRemoveTimeout,
-		Changed: repositories.Touch, Paused: s.collector.Paused, Logger: c.Logger,
+		Paused: func(ctx context.Context) (bool, error) {
+			paused, err := s.collector.Paused(ctx)
+			return paused || repositories.UsesUnknown(), err
+		},
+		Changed: repositories.Touch, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())

@@ -125,14 +125,11 @@ const (
 	setExpiry = `
 INSERT INTO object_expiries (object, expires_at) VALUES ($1, $2)
 ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
-
 	deleteExpiry = `DELETE FROM object_expiries WHERE object = $1`
-
 	// enqueueExpiry is by the rules of package review, but the time is always the last one.
 	enqueueExpiry = `
 INSERT INTO expiry_reviews (uid, review_after, review_count, event, created_at) VALUES ($1, $2, 0, 'expiry', $3)
 ON CONFLICT (uid) DO UPDATE SET review_after = excluded.review_after, claim_token = NULL, claim_until = NULL`
-
 	// anyDue and readDue: object_expiries_expires_at_idx, then primary keys.
 	anyDue  = `SELECT 1 FROM object_expiries WHERE expires_at <= $1 LIMIT 1`
 	readDue = `

@@ -1,13 +1,17 @@
 package store
 
 import (
+	"cmp"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/imageuse"
 	"github.com/exeunt/exeunt/store/seal"
 )
+
+var noState state // of an object before it is created
 
 // addCreates adds the statements of creates: three or four for a set.
 func (q *statements) addCreates(rest []*effect) {
@@ -388,6 +392,9 @@ func (q *statements) add(run []*effect) {
 	for _, f := range run {
 		if f.Type != Removed || !q.keepExpiries {
 			q.lives.queue(&q.queued, f)
+		}
+		if f.Type != Removed {
+			imageuse.Queue(&q.queued, q.engine, f.key, f.uid, f.body, cmp.Or(f.before, &noState).body, f.at)
 		}
 		if f.confirms {
 			q.queued.Exec(confirmObject, f.id, f.actor)

@@ -71,16 +71,13 @@ const confirmObject = `UPDATE objects SET deletion_confirmer = $2 WHERE id = $1`
 const deleteObject = `DELETE FROM objects WHERE id = $1`
 
 const insertChange = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body, at, author)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body, at, author) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
 // hasDependents uses the index on owners. ORDER BY forces PostgreSQL to use it
 // even if it expects that nearly every row matches.
 const hasDependents = `SELECT 1 FROM owners WHERE owner_uid >= $1 AND owner_uid <= $1 ORDER BY owner_uid LIMIT 1`
 
-const insertOwner = `
-INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name) VALUES ($1, $2, $3, $4, $5, $6, $7)`
-
+const insertOwner = `INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name) VALUES ($1, $2, $3, $4, $5, $6, $7)`
 const deleteOwners = `DELETE FROM owners WHERE dependent = $1`
 
 // listHeads reads a run of heads after a point in order of (namespace, name),

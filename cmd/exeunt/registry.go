@@ -26,7 +26,7 @@ func newRegistry() *cobra.Command {
 		Short: "Verify, collect, import and undelete in the OCI registry",
 		Long:  "Manage the OCI registry of a running server.",
 	}
-	cmd.AddCommand(newRegistryVerify(), newRegistryGC(), newRegistryUndelete(), newRegistryImport())
+	cmd.AddCommand(newRegistryVerify(), newRegistryGC(), newRegistryUndelete(), newRegistryImport(), newRegistryWhy())
 	return cmd
 }
 
@@ -341,4 +341,16 @@ func writeUndeleted(p *printer, list []registry.Deleted) {
 	for i := range list {
 		p.line("%s is back", deletedName(&list[i]))
 	}
+}
+
+func newRegistryWhy() *cobra.Command {
+	return ask(&question{}, &cobra.Command{
+		Use: "why IMAGE", Short: "Show what keeps an image", Example: "  exeunt registry why shop/web:v1", Args: exactly(1, "IMAGE, for instance shop/web:v1"),
+	}, func(args []string) (request, error) {
+		return request{method: http.MethodGet, path: registryPath + "/holds", parameters: map[string]string{"image": args[0]}}, nil
+	}, inText(func(h *collect.Holds, p *printer) {
+		for _, line := range h.Lines() {
+			p.line("%s", line)
+		}
+	}))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/imageuse"
 )
 
 // The events that queue a review or a removal, and existence_check, the duration
@@ -68,6 +69,9 @@ type Options struct {
 	// SweepEvery is how often Sweep searches the blob store for bytes that the
 	// database does not know. Default one day; negative: never.
 	SweepEvery time.Duration
+	// UsesFor is how long a version of an object may be in the log before the history has it: until then the
+	// images that it names are in use. Default one hour.
+	UsesFor time.Duration
 	// Changed is called with the id of a repository that lost a manifest or a
 	// blob. It must be quick. May be nil.
 	Changed func(repository int64)
@@ -82,7 +86,7 @@ type Options struct {
 const (
 	// Delays until the next review after one without a decision.
 	busyRecheck = time.Second // another transaction has the subject locked
-	holdRecheck = time.Hour   // the repository is on hold
+	holdRecheck = time.Hour   // the repository is on hold, or the manifest in use
 	// A backup runs.
 	backupRecheck = 15 * time.Second
 
@@ -127,6 +131,7 @@ func New(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, error) {
 		o.RemoveTimeout = 30 * time.Second
 	}
 	o.SweepEvery = cmp.Or(o.SweepEvery, 24*time.Hour)
+	o.UsesFor = cmp.Or(o.UsesFor, time.Hour)
 	if o.Changed == nil {
 		o.Changed = func(int64) {}
 	}
@@ -229,6 +234,9 @@ func (c *Collector) ForgetDeleted(ctx context.Context) (forgotten int, err error
 				break
 			}
 		}
+	}
+	if err := imageuse.Forget(ctx, c.db, c.options.Now().Add(-c.options.UsesFor)); err != nil {
+		return forgotten, fmt.Errorf("forget which images were in use: %w", err)
 	}
 	return forgotten, nil
 }

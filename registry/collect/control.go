@@ -28,6 +28,7 @@ const runFor = 20 * time.Second
 //	GET  /exeunt/registry/gc/dry-run?repository=PATH&tag=T  what would go because this tag is deleted, or these: tag=T&tag=U
 //	POST /exeunt/registry/gc/run                          review now what is due
 //	POST /exeunt/registry/gc/review-after?event=E&after=D set the delay of an event
+//	GET  /exeunt/registry/holds?image=shop/web:v1         what keeps an image
 //	GET  /exeunt/registry/deleted?repository=PATH         what can be undeleted, of one repository or of all
 //	POST /exeunt/registry/undelete?repository=PATH&tag=T&digest=D  bring it back; T or D, or both; moveTag=true: also if T exists
 //
@@ -54,6 +55,7 @@ func NewControl(r *registry.Registry, c *Collector) *Control {
 		"/gc/dry-run":      {http.MethodGet, k.dryRun},
 		"/gc/run":          {http.MethodPost, k.run},
 		"/gc/review-after": {http.MethodPost, k.reviewAfter},
+		"/holds":           {http.MethodGet, k.holds},
 		"/deleted":         {http.MethodGet, k.deleted},
 		"/undelete":        {http.MethodPost, k.undelete},
 	}

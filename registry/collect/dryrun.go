@@ -57,7 +57,7 @@ WHERE q.manifest = m.repository_id || '@' || m.digest ORDER BY m.id`
 SELECT m.id FROM repositories r JOIN manifests m ON m.repository_id = r.id
 WHERE r.removed_at IS NOT NULL AND NOT EXISTS (SELECT 1 FROM archive a WHERE a.uid = substr(r.path, 2)) ORDER BY m.id`
 	planManifest = `
-SELECT r.path, m.repository_id, m.digest, coalesce(m.subject_digest, ''), coalesce(m.configuration_blob_id, 0), r.gc_hold
+SELECT r.path, m.repository_id, m.digest, coalesce(m.subject_digest, ''), coalesce(m.configuration_blob_id, 0), r.gc_hold OR ` + inUse + `
 FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.id = $1`
 	planTags      = `SELECT t.name FROM tags t WHERE t.manifest_id = $1`
 	planParents   = `SELECT f.parent_id FROM manifest_references f WHERE f.child_id = $1`

@@ -14,7 +14,7 @@ import (
 )
 
 // manifestReviewer deletes manifests that nothing keeps. A manifest is kept, in
-// its repository, by a tag, by a list, or by its subject. When a deletion
+// its repository, by a tag, by a list, by its subject, or by a workload that names its digest. When a deletion
 // removes a keeper, the triggers queue the manifest for review.
 //
 // # Why nothing is lost and nothing is forgotten, on PostgreSQL
@@ -57,7 +57,7 @@ type manifestReview struct {
 
 	id      int64 // 0 means that the manifest does not exist
 	subject string
-	onHold  bool
+	onHold  bool // its repository is, or a workload names it
 	taken   bool
 
 	kept, postponed             bool // kept: by a tag or a list
@@ -105,6 +105,9 @@ func (r *manifestReviewer) take(ctx context.Context, tx *countingTx, reviews map
 	}
 	var take, look sqldb.Batch
 	r.c.sql.begin(&take)
+	if r.c.sql.postgres && len(keys) > 0 {
+		take.Exec(lockUsesPostgres, keys)
+	}
 	r.find(&take, r.c.sql.takeManifests, keys, func(key string, found manifestReview) {
 		m := reviews[key]
 		m.id, m.subject, m.onHold, m.taken = found.id, found.subject, found.onHold, true

@@ -24,16 +24,23 @@ const (
 // review only looks at it. keepManifests locks subjects, so that they are not
 // deleted meanwhile.
 const (
+	// inUse reports whether a workload names a manifest by its digest, or one did of which a version is kept.
+	inUse               = `EXISTS (SELECT 1 FROM image_uses u WHERE u.path = r.path AND u.reference = m.digest)`
 	lookManifestsSQLite = `
-SELECT list.value, m.id, coalesce(m.subject_digest, ''), r.gc_hold
+SELECT list.value, m.id, coalesce(m.subject_digest, ''), r.gc_hold OR ` + inUse + `
 FROM json_each($1) AS list
 CROSS JOIN manifests m ON m.repository_id = CAST(substr(list.value, 1, instr(list.value, '@') - 1) AS integer)
     AND m.digest = substr(list.value, instr(list.value, '@') + 1)
 CROSS JOIN repositories r ON r.id = m.repository_id`
+	// lockUsesPostgres waits for writes of workloads that name images of the repositories, and lets later ones wait.
+	lockUsesPostgres = `
+SELECT pg_advisory_xact_lock(hashtextextended('image ' || s.path, 0)) FROM (
+    SELECT DISTINCT r.path FROM repositories r
+    WHERE r.id = ANY (ARRAY(SELECT split_part(value, '@', 1)::bigint FROM unnest($1::text[]) AS list (value))) ORDER BY r.path) AS s`
 	manifestsPostgres = `
 SELECT list.value, found.id, found.subject, found.gc_hold
 FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (
-    SELECT m.id, coalesce(m.subject_digest, '') AS subject, r.gc_hold
+    SELECT m.id, coalesce(m.subject_digest, '') AS subject, r.gc_hold OR ` + inUse + ` AS gc_hold
     FROM manifests m JOIN repositories r ON r.id = m.repository_id
     WHERE m.repository_id = split_part(list.value, '@', 1)::bigint AND m.digest = substr(list.value, strpos(list.value, '@') + 1)
     OFFSET 0 `

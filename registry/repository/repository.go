@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -69,9 +70,10 @@ type Repositories struct {
 	version *kind.Version
 	opts    Options
 
-	mu      sync.Mutex
-	touched map[int64]bool      // ids of rows whose content has changed; guarded by mu
-	rest    map[int64]time.Time // when a repository that is slow to count may be counted again; owned by Run
+	mu        sync.Mutex
+	touched   map[int64]bool // ids of rows whose content has changed; guarded by mu
+	usesKnown atomic.Bool
+	rest      map[int64]time.Time // when a repository that is slow to count may be counted again; owned by Run
 }
 
 // New makes Repositories. It does no I/O.

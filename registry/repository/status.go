@@ -60,6 +60,9 @@ func (r *Repositories) update(ctx context.Context) {
 	defer tick.Stop()
 	var all time.Time
 	for {
+		if r.UsesUnknown() {
+			r.attempt(ctx, "find the images that objects name", r.knowUses)
+		}
 		if now := time.Now(); !now.Before(all) {
 			all = now.Add(r.opts.All)
 			r.attempt(ctx, "queue a status update of all repositories", r.touchAll)

@@ -611,6 +611,18 @@ $function$;
 
 COMMENT ON FUNCTION gc_unlink_after IS 'When bytes are removed: requests that have just read their path may still open it.';
 
+CREATE OR REPLACE FUNCTION public.image_uses_removed()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE image_uses SET left_at = gc_now() WHERE uid = OLD.uid AND left_at IS NULL;
+    RETURN NULL;
+END
+$function$;
+
+COMMENT ON FUNCTION image_uses_removed IS 'What a removed object names is in use until the archive and the history forget it.';
+
 CREATE OR REPLACE FUNCTION public.mesh_enqueue_node(subject text, cause text)
  RETURNS void
  LANGUAGE plpgsql
@@ -1679,6 +1691,31 @@ CREATE TABLE history_times (
 
 COMMENT ON TABLE history_times IS 'The last revision of each second in which something changed, up to revision.moved.';
 
+CREATE TABLE image_uses (
+    path text COLLATE "C" NOT NULL,
+    reference text COLLATE "C" NOT NULL,
+    uid text COLLATE "C" NOT NULL,
+    kind text COLLATE "C" NOT NULL,
+    namespace text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    left_at bigint,
+    CONSTRAINT image_uses_pkey PRIMARY KEY (path, reference, uid)
+);
+
+CREATE INDEX image_uses_left_at_idx ON public.image_uses USING btree (left_at) WHERE (left_at IS NOT NULL);
+
+CREATE INDEX image_uses_uid_idx ON public.image_uses USING btree (uid);
+
+COMMENT ON TABLE image_uses IS 'The images that workloads name. A row is written with the object, and stays while the archive or the history has a version that names the image.';
+
+COMMENT ON COLUMN image_uses.path IS 'without the host of the registry';
+
+COMMENT ON COLUMN image_uses.reference IS 'a tag or a digest';
+
+COMMENT ON COLUMN image_uses.uid IS 'of the object';
+
+COMMENT ON COLUMN image_uses.left_at IS 'when it ended to name the image; Unix milliseconds; null: it names it';
+
 CREATE TABLE layers (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     top_level_namespace_id bigint NOT NULL,
@@ -1869,6 +1906,8 @@ CREATE INDEX objects_cascade_idx ON public.objects USING btree (COALESCE(deletio
 CREATE INDEX objects_finalizing_idx ON public.objects USING btree (uid) WHERE ((deletion_time IS NOT NULL) AND (finalizing <> 0));
 
 COMMENT ON INDEX objects_finalizing_idx IS 'The objects that wait for the collector, for its scan: few rows.';
+
+CREATE TRIGGER image_uses_removed_trigger AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = ANY (ARRAY['controllerrevisions.apps'::text, 'cronjobs.batch'::text, 'daemonsets.apps'::text, 'deployments.apps'::text, 'jobs.batch'::text, 'pods'::text, 'podtemplates'::text, 'replicasets.apps'::text, 'replicationcontrollers'::text, 'statefulsets.apps'::text]))) EXECUTE FUNCTION image_uses_removed();
 
 CREATE TRIGGER objects_declaration_removed_track AFTER DELETE ON public.objects FOR EACH ROW WHEN ((old.kind = 'provisionedresources.provisioning.exeunt.dev'::text)) EXECUTE FUNCTION broker_track_declaration();
 
