@@ -203,7 +203,8 @@ func (s *Server) Start() {
 		cmd = withSockets(s.sockets, program, args)
 	}
 	// Temporary folders are in memory, where a reserve for each server would need too much. A flag of the test has the last word.
-	cmd.Env = append(cmd.Environ(), "EXEUNT_DISK_RESERVE_BYTES=0")
+	// Its memory is what a user's server would take, whatever script/test has set for the tests.
+	cmd.Env = append(cmd.Environ(), "EXEUNT_DISK_RESERVE_BYTES=0", "GOGC=", "GOMEMLIMIT=")
 	if s.clock {
 		cmd.Env = append(cmd.Environ(), clockVariable+"="+s.clockFile())
 	}
