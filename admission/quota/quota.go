@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,6 +90,9 @@ func (l *Ledger) Engine() *review.Engine { return l.engine }
 
 // follow moves the usage along with the feed.
 func (l *Ledger) follow(events []*store.Event) {
+	if slices.ContainsFunc(events, func(e *store.Event) bool { return e.Object.Kind == storage }) {
+		l.engine.Wake() // the first quota of its namespace, which no check has read
+	}
 	if !l.active.Load() {
 		return
 	}

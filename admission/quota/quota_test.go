@@ -1,15 +1,20 @@
 package quota_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/admission/quota"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 const pod = `,"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m"},"limits":{"memory":"1Gi"}}}]}`
@@ -190,6 +195,33 @@ func TestLostPod(t *testing.T) {
 		w.refused(w.create("pods", "c", pod), "exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")
 		if got := w.status("q"); got != "map[count/pods:2 pods:1]" {
 			t.Error(got)
+		}
+	})
+}
+
+// TestFirstQuota: the first quota of a server, and the first one of a namespace, have their status at once, and not when the queue
+// is looked at the next time.
+func TestFirstQuota(t *testing.T) {
+	quota.OnlyWoken(t)
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := start(t, db)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.ledger.Run(ctx) }()
+		for _, namespace := range []string{"m", "n"} {
+			storetest.Create(t, w.store, storetest.Namespace(t, namespace))
+			key := object.Key{Kind: "resourcequotas", Namespace: namespace, Name: "q"}
+			storetest.Create(t, w.store, storetest.Object(t, key, `,"spec":{"hard":{"pods":"5"}}`))
+			dbtest.Until(t, "the status of the quota in "+namespace, func() error {
+				if o, _ := storetest.Get(t, w.store, key); !strings.Contains(string(o.Body), `"used":{"pods":"0"}`) {
+					return fmt.Errorf("%s", o.Body)
+				}
+				return nil
+			})
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }
