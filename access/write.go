@@ -33,7 +33,7 @@ type Write struct {
 	// Owner returns the resource of an owner's kind and whether it is namespaced; false
 	// for a kind that is not served.
 	Owner func(schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, served bool)
-	// Confirms: the write lets a cascade pass that the guard would hold, or an immutable tag go.
+	// Confirms: the write lets a cascade pass that the guard would hold, an immutable tag go, or a retention begin.
 	Confirms bool
 	// Weakens: the write makes the guard of a Namespace weaker, or tags of a Repository mutable.
 	Weakens bool
@@ -94,7 +94,7 @@ func (c *Control) CheckWrite(ctx context.Context, w Write) error {
 		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot make its guard weaker")
 	}
 	if w.Confirms {
-		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade or tags")
+		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade, tags or retention")
 	}
 	return nil
 }

@@ -44,6 +44,7 @@ var annotations = []annotation{
 	{KeepReason, func(string) error { return nil }},
 	{ImmutableTags, checks(ParsePatterns)},
 	{ConfirmTag, checks(parseConfirmedTags)},
+	{StartRetention, checks(parseGeneration)},
 }
 
 // NamespaceSettings are the annotations of a Namespace that decide what its deletions do.
@@ -229,17 +230,14 @@ func checkMarks(m, was metav1.Object, restored bool) (errs field.ErrorList) {
 
 // Confirms reports whether a write lets a cascade pass that the guard would hold: it
 // confirms a number of objects, or removes the guard's finalizer from an ACTIVE object; or
-// that it lets an immutable tag go. old is nil for a create.
+// it lets an immutable tag go, or a retention begin. old is nil for a create.
 func Confirms(m, old metav1.Object) bool {
 	confirmed, guarded := annotationsOf(old)[ConfirmCascade], old != nil && slices.Contains(old.GetFinalizers(), ConfirmCascade)
 	now := m.GetAnnotations()[ConfirmCascade]
-	return now != "" && now != confirmed || guarded && !slices.Contains(m.GetFinalizers(), ConfirmCascade) || confirmsTag(m, old)
+	return now != "" && now != confirmed || guarded && !slices.Contains(m.GetFinalizers(), ConfirmCascade) || confirmsTag(m, old) != ""
 }
 
 // Released names what a write that confirms lets pass, for the audit log.
 func Released(m, old metav1.Object) string {
-	if confirmsTag(m, old) {
-		return m.GetAnnotations()[ConfirmTag]
-	}
-	return cmp.Or(m.GetAnnotations()[ConfirmCascade], "the guard's finalizer")
+	return cmp.Or(confirmsTag(m, old), m.GetAnnotations()[ConfirmCascade], "the guard's finalizer")
 }

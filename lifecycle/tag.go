@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,10 @@ const (
 	// tags go: TAG@DIGEST, with commas between them. It names the manifest too, so it
 	// ends when the tag points at another one.
 	ConfirmTag = "lifecycle.exeunt.dev/confirm-tag"
+
+	// StartRetention is the annotation of a RetentionPolicy that starts it: its value is the
+	// generation that a person has seen the plan of. Another generation has not begun.
+	StartRetention = "lifecycle.exeunt.dev/start-retention"
 
 	// maxTagRules bounds the patterns and the confirmed tags of one annotation.
 	maxTagRules = 64
@@ -82,8 +87,21 @@ func LoosensTags(m, old metav1.Object) bool {
 	return slices.ContainsFunc(before, func(p string) bool { return !slices.Contains(now, p) })
 }
 
-// confirmsTag reports whether a write confirms an immutable tag. old is nil for a create.
-func confirmsTag(m, old metav1.Object) bool {
-	now := m.GetAnnotations()[ConfirmTag]
-	return now != "" && now != annotationsOf(old)[ConfirmTag]
+func parseGeneration(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 {
+		return 0, errors.New(`must be the metadata.generation of the policy that may begin, such as "1"`)
+	}
+	return n, nil
+}
+
+// confirmsTag returns what a write confirms: an immutable tag that may go, or a retention that
+// may begin. Empty if it confirms none. old is nil for a create.
+func confirmsTag(m, old metav1.Object) string {
+	for _, name := range []string{ConfirmTag, StartRetention} {
+		if now := m.GetAnnotations()[name]; now != "" && now != annotationsOf(old)[name] {
+			return now
+		}
+	}
+	return ""
 }

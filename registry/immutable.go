@@ -21,7 +21,7 @@ func checkTags(ctx context.Context, tx *sqldb.Tx, repository string, tags map[st
 		return nil
 	}
 	namespace, name := v1.Name(repository)
-	rules, err := tagRules(ctx, tx, namespace, repository)
+	rules, err := TagRules(ctx, tx, namespace, repository)
 	if err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func confirmed(rules []map[string]string, tag, digest string) bool {
 	return slices.ContainsFunc(rules, func(rule map[string]string) bool { return lifecycle.TagConfirmed(rule, tag, digest) })
 }
 
-// tagRules returns the annotations of the Repository and of its Namespace.
-func tagRules(ctx context.Context, s sqldb.Sender, namespace, repository string) (rules []map[string]string, err error) {
+// TagRules returns the annotations of the Repository and of its Namespace.
+func TagRules(ctx context.Context, s sqldb.Sender, namespace, repository string) (rules []map[string]string, err error) {
 	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
 		var body []byte
 		if err := row.Scan(&body); err != nil {

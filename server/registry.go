@@ -25,6 +25,7 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
+	"github.com/exeunt/exeunt/registry/retain"
 	"github.com/exeunt/exeunt/registry/verify"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -60,12 +61,24 @@ func (s *server) addRegistry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := part{name: "registry", kinds: []*kind.Kind{repositories.Kind()}, handlers: map[string]http.Handler{collect.ControlPath + "/": http.HandlerFunc(noRegistry)}}
+	retention, err := retain.New(s.db, s.store, retain.Options{
+		Paused: func(ctx context.Context) (bool, error) {
+			paused, err := s.collector.Paused(ctx)
+			return paused || repositories.UsesUnknown(), err
+		},
+		Changed: repositories.Touch, Logger: c.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	p := part{name: "registry", kinds: []*kind.Kind{repositories.Kind(), retention.Kind()}, handlers: map[string]http.Handler{collect.ControlPath + "/": http.HandlerFunc(noRegistry)}}
 	if c.RegistryListen != "" {
 		if s.images, err = s.openRegistry(ctx, repositories); err != nil {
 			return err
 		}
 		s.images.describe(&p)
+		p.handlers[retain.Path] = retention
+		p.tasks = append(p.tasks, task.Task{Name: "registry-retention", Run: retention.Run})
 	}
 	s.add(p)
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/collect"
+	"github.com/exeunt/exeunt/registry/retain"
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/registry/verify"
 	"github.com/exeunt/exeunt/review"
@@ -26,7 +27,7 @@ func newRegistry() *cobra.Command {
 		Short: "Verify, collect, import and undelete in the OCI registry",
 		Long:  "Manage the OCI registry of a running server.",
 	}
-	cmd.AddCommand(newRegistryVerify(), newRegistryGC(), newRegistryUndelete(), newRegistryImport(), newRegistryWhy())
+	cmd.AddCommand(newRegistryVerify(), newRegistryGC(), newRegistryUndelete(), newRegistryImport(), newRegistryWhy(), newRegistryRetention())
 	return cmd
 }
 
@@ -353,4 +354,10 @@ func newRegistryWhy() *cobra.Command {
 			p.line("%s", line)
 		}
 	}))
+}
+
+func newRegistryRetention() *cobra.Command {
+	return ask(&question{}, &cobra.Command{Use: "retention NAMESPACE [POLICY]", Short: "Show what retention policies would take now", Args: cobra.RangeArgs(1, 2)}, func(args []string) (request, error) {
+		return request{method: http.MethodGet, path: retain.Path, parameters: map[string]string{"namespace": args[0], "policy": strings.Join(args[1:], "")}}, nil
+	}, inText(func(plan *retain.Plan, p *printer) { p.line("%s", strings.Join(plan.Lines(), "\n")) }))
 }

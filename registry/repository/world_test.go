@@ -33,6 +33,7 @@ import (
 	"github.com/exeunt/exeunt/registry/blobstore"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/registrytest"
+	"github.com/exeunt/exeunt/registry/retain"
 	v1registry "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
@@ -46,12 +47,14 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 type world struct {
 	*testing.T
 	dbtest.SQL
-	store    *store.Store
-	repos    *Repositories
-	registry *registry.Registry
-	garbage  *collect.Collector
-	archive  *archive.Archive
-	api      *api.API
+	store     *store.Store
+	repos     *Repositories
+	registry  *registry.Registry
+	garbage   *collect.Collector
+	archive   *archive.Archive
+	retention *retain.Retention
+	now       time.Time // retention's
+	api       *api.API
 	// before and after run around the creates of pushes, by resource.
 	before, after map[string]func()
 	clock         dbtest.Clock // the collector's
@@ -92,7 +95,11 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if w.repos, err = New(db, st, s.options); err != nil {
 		t.Fatal(err)
 	}
-	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind()))
+	w.retention, err = retain.New(db, st, retain.Options{Now: func() time.Time { return w.now }, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind(), w.retention.Kind()))
 	w.api = api.New(api.Config{
 		Store: st, Kinds: kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, OpenAPI: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
 		Logger: log, Version: "test",

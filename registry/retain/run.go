@@ -1,0 +1,388 @@
+package retain
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/exeunt/exeunt/internal/task"
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store"
+)
+
+// Path is the URL path of the plan.
+const Path = "/exeunt/registry/retention"
+
+// step is how many tags one transaction takes: pushes to the repository wait for it.
+const step = 100
+
+// actor is the recorded author of status writes.
+const actor = "system:registry:retention"
+
+// Options are the settings of a Retention. Zero values have a default.
+type Options struct {
+	// Every is how often the policies are applied. Default five minutes.
+	Every time.Duration
+	// Paused is called before each turn. Default: never paused.
+	Paused func(ctx context.Context) (bool, error)
+	// Changed is called with the id of a repository that lost tags. May be nil.
+	Changed func(repository int64)
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+	// Logger logs what is taken, and failures. Default slog.Default.
+	Logger *slog.Logger
+}
+
+// Retention applies RetentionPolicies. Any number of replicas may do so: each decides in the transaction that
+// deletes.
+type Retention struct {
+	db      *sqldb.DB
+	store   *store.Store
+	version *kind.Version
+	opts    Options
+}
+
+// New makes a Retention. It does no I/O.
+func New(db *sqldb.DB, st *store.Store, o Options) (*Retention, error) {
+	o.Every = cmp.Or(o.Every, 5*time.Minute)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Paused == nil {
+		o.Paused = func(context.Context) (bool, error) { return false, nil }
+	}
+	if o.Changed == nil {
+		o.Changed = func(int64) {}
+	}
+	k, err := newKind()
+	if err != nil {
+		return nil, fmt.Errorf("retention: %w", err)
+	}
+	return &Retention{db: db, store: st, version: k.Versions[0], opts: o}, nil
+}
+
+// Kind is RetentionPolicy.
+func (r *Retention) Kind() *kind.Kind { return r.version.Kind }
+
+// Run applies the policies until ctx ends.
+func (r *Retention) Run(ctx context.Context) error {
+	for task.Sleep(ctx, r.opts.Every) {
+		paused, err := r.opts.Paused(ctx)
+		if err == nil && !paused {
+			err = r.RunOne(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			r.opts.Logger.Warn("registry retention", "error", err)
+		}
+	}
+	return nil
+}
+
+// RunOne applies the policies once, and writes their status.
+func (r *Retention) RunOne(ctx context.Context) error {
+	namespaces, err := sqldb.Column[string](ctx, r.db, listNamespaces, r.version.Kind.Storage)
+	if err != nil {
+		return fmt.Errorf("list namespaces with policies: %w", err)
+	}
+	var errs []error
+	for _, namespace := range namespaces {
+		if err := r.runNamespace(ctx, namespace); err != nil {
+			errs = append(errs, fmt.Errorf("namespace %s: %w", namespace, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Retention) runNamespace(ctx context.Context, namespace string) error {
+	repos, err := r.repositories(ctx, r.db, namespace)
+	if err != nil {
+		return err
+	}
+	taken := map[string]int64{}
+	var errs []error
+	for _, repo := range repos {
+		for more := true; more && ctx.Err() == nil; {
+			d, err := r.take(ctx, namespace, repo)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("repository %s: %w", repo.path, err))
+				break
+			}
+			for _, t := range d.Taken {
+				taken[t.Policy]++
+				r.opts.Logger.Info("retention took a tag", "repository", repo.path, "tag", t.Tag, "digest", t.Digest, "policy", namespace+"/"+t.Policy, "why", t.Why)
+			}
+			if more = len(d.Taken) == step; len(d.Taken) > 0 {
+				r.opts.Changed(repo.id)
+			}
+		}
+	}
+	return errors.Join(append(errs, r.report(ctx, namespace, taken))...)
+}
+
+// repository is a repository that policies may be about.
+type repository struct {
+	id     int64
+	path   string
+	labels labels.Set
+}
+
+// repositories lists those of a namespace that exist.
+func (r *Retention) repositories(ctx context.Context, s sqldb.Sender, namespace string) (list []repository, err error) {
+	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var repo repository
+		var body []byte
+		if err := row.Scan(&repo.id, &repo.path, &body); err != nil {
+			return err
+		}
+		m, err := object.ParseMeta(body)
+		repo.labels = m.Labels
+		list = append(list, repo)
+		return err
+	}, listSelectable, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("list repositories: %w", err)
+	}
+	return list, nil
+}
+
+// take decides about a repository, and deletes what leaves, up to step tags, in one transaction. On PostgreSQL it
+// first waits for the workloads that name images of the repository and are being written, and for pushes; then
+// those wait for it. It gives way when it waits too long, as the collector does.
+func (r *Retention) take(ctx context.Context, namespace string, repo repository) (d Decision, err error) {
+	err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		postgres := r.db.Engine() == sqldb.Postgres
+		if postgres {
+			var b sqldb.Batch
+			b.Exec(lockTimeout)
+			b.Exec(lockUses, repo.path)
+			b.Exec(lockRepository, repo.id)
+			if err := tx.Send(ctx, &b); err != nil {
+				return err
+			}
+		}
+		var err error
+		if d, err = r.decide(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started }); err != nil || len(d.Taken) == 0 {
+			return err
+		}
+		d.Taken = d.Taken[:min(len(d.Taken), step)]
+		names := make([]string, len(d.Taken))
+		for i, t := range d.Taken {
+			names[i] = t.Tag
+		}
+		var b sqldb.Batch
+		if postgres {
+			b.Exec(orderTags, repo.id, names)
+		}
+		b.Exec(deleteTags[r.db.Engine()], repo.id, sqldb.List(r.db.Engine(), names))
+		return tx.Send(ctx, &b)
+	})
+	return d, err
+}
+
+// decide reads policies and tags as they are, and asks Decide.
+func (r *Retention) decide(ctx context.Context, s sqldb.Sender, namespace string, repo repository, counts func(*Policy) bool) (d Decision, err error) {
+	policies, err := r.policies(ctx, s, namespace)
+	if err != nil {
+		return d, err
+	}
+	policies = slices.DeleteFunc(policies, func(p Policy) bool { return !counts(&p) || !p.Selector.Matches(repo.labels) })
+	if len(policies) == 0 {
+		return d, nil
+	}
+	tagRules, err := registry.TagRules(ctx, s, namespace, repo.path)
+	if err != nil {
+		return d, err
+	}
+	var tags []Tag
+	if err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var t Tag
+		var pushed, pulled int64
+		if err := row.Scan(&t.Name, &t.Digest, &pushed, &pulled, &t.InUse); err != nil {
+			return err
+		}
+		t.Pushed = time.UnixMilli(pushed)
+		if pulled > 0 {
+			t.Pulled = time.UnixMilli(pulled)
+		}
+		t.Immutable = slices.ContainsFunc(tagRules, func(m map[string]string) bool { return lifecycle.ImmutableTag(m, t.Name) != "" })
+		tags = append(tags, t)
+		return nil
+	}, listTags, repo.id, repo.path); err != nil {
+		return d, fmt.Errorf("list tags: %w", err)
+	}
+	return Decide(r.opts.Now(), policies, tags), nil
+}
+
+// policies reads the policies of a namespace. One that cannot be read is an error: it might keep what others take.
+func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace string) (list []Policy, err error) {
+	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
+		var body []byte
+		if err := row.Scan(&body); err != nil {
+			return err
+		}
+		p, err := parse(body)
+		if err != nil {
+			return fmt.Errorf("policy %s: %w", p.Name, err)
+		}
+		list = append(list, p)
+		return nil
+	}, listPolicies, r.version.Kind.Storage, namespace)
+	return list, err
+}
+
+// Plan is what the policies of a namespace would take now.
+type Plan struct {
+	Repositories []RepositoryPlan `json:"repositories"`
+}
+
+// RepositoryPlan is a Plan of one repository.
+type RepositoryPlan struct {
+	Repository string `json:"repository"`
+	Decision
+}
+
+// Plan returns what a run would take: by the policies that are started, and by one more as if it were; "*" is all. It
+// reads one snapshot, and changes nothing.
+func (r *Retention) Plan(ctx context.Context, namespace, policy string) (plan Plan, err error) {
+	tx, err := r.db.Snapshot(ctx)
+	if err != nil {
+		return plan, err
+	}
+	defer tx.Close()
+	repos, err := r.repositories(ctx, tx, namespace)
+	plan.Repositories = []RepositoryPlan{}
+	for _, repo := range repos {
+		d, err := r.decide(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started || p.Name == policy || policy == "*" })
+		if err != nil {
+			return plan, fmt.Errorf("plan of %s: %w", repo.path, err)
+		}
+		if len(d.Taken)+len(d.Held) > 0 {
+			plan.Repositories = append(plan.Repositories, RepositoryPlan{repo.path, d})
+		}
+	}
+	return plan, err
+}
+
+// Lines says it for people.
+func (p *Plan) Lines() (lines []string) {
+	taken := 0
+	for _, repo := range p.Repositories {
+		for _, t := range repo.Taken {
+			lines = append(lines, fmt.Sprintf("%s:%s would go: policy %s, %s", repo.Repository, t.Tag, t.Policy, t.Why))
+		}
+		for _, t := range repo.Held {
+			lines = append(lines, fmt.Sprintf("%s:%s stays: %s", repo.Repository, t.Tag, t.Why))
+		}
+		taken += len(repo.Taken)
+	}
+	return append(lines, fmt.Sprintf("%d tags would go", taken))
+}
+
+// ServeHTTP answers with a Plan: GET Path?namespace=N&policy=P, both optional. The server has authorized the client.
+func (r *Retention) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	namespace, policy := cmp.Or(req.URL.Query().Get("namespace"), "default"), cmp.Or(req.URL.Query().Get("policy"), "*")
+	plan, err := r.Plan(req.Context(), namespace, policy)
+	w.Header().Set("Content-Type", "application/json")
+	if req.Method != http.MethodGet {
+		err = errors.New("use GET")
+	}
+	if err != nil {
+		r.opts.Logger.Warn("registry retention: plan", "error", err)
+		w.WriteHeader(http.StatusInternalServerError)
+		_ = json.NewEncoder(w).Encode(metav1.Status{ // the client may be gone
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusInternalServerError,
+			Message: "the plan cannot be made; the server's log says more",
+		})
+		return
+	}
+	_ = json.NewEncoder(w).Encode(plan)
+}
+
+// report writes the status of the policies of a namespace.
+func (r *Retention) report(ctx context.Context, namespace string, taken map[string]int64) error {
+	policies, err := r.policies(ctx, r.db, namespace)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range policies {
+		would := int64(0)
+		if !p.Started {
+			plan, err := r.Plan(ctx, namespace, p.Name)
+			if err != nil {
+				return err
+			}
+			for _, repo := range plan.Repositories {
+				for _, t := range repo.Taken {
+					if t.Policy == p.Name {
+						would++
+					}
+				}
+			}
+		}
+		if err := r.write(ctx, namespace, p, would, taken[p.Name]); err != nil && !object.Is(err, object.Conflict) && !object.Is(err, object.NotFound) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// write stores the status of a policy, by the rules of /status, if it changed.
+func (r *Retention) write(ctx context.Context, namespace string, p Policy, would, taken int64) error {
+	current, err := r.store.Get(ctx, object.Key{Kind: r.version.Kind.Storage, Namespace: namespace, Name: p.Name})
+	if err != nil {
+		return err
+	}
+	old, err := r.version.Decode(current.Body, current.ResourceVersion())
+	if err != nil {
+		return err
+	}
+	u, ok := old.DeepCopyObject().(*unstructured.Unstructured)
+	if !ok {
+		return errors.New("not a custom object")
+	}
+	status := map[string]any{"state": "Observing", "wouldTake": would, "taken": figure(u, "taken") + taken}
+	if p.Started {
+		status["state"] = "Started"
+	}
+	before, _, _ := unstructured.NestedMap(u.Object, "status")
+	if last, ok := before["lastTaken"]; ok {
+		status["lastTaken"] = last
+	}
+	if taken > 0 {
+		status["lastTaken"] = r.opts.Now().UTC().Format(time.RFC3339)
+	}
+	if fmt.Sprint(before) == fmt.Sprint(status) {
+		return nil
+	}
+	u.Object["status"] = status
+	updated, err := lifecycle.BeforeUpdate(ctx, r.version.Status, u, old, lifecycle.Change{Namespace: namespace})
+	if err != nil {
+		return err
+	}
+	body, err := r.version.Encode(u)
+	if err != nil {
+		return err
+	}
+	meta, err := object.ParseMeta(body)
+	if err != nil {
+		return err
+	}
+	_, err = r.store.Update(ctx, store.UpdateRequest{Key: current.Key, IfRevision: current.Revision, Meta: meta, Body: body, Remove: updated.Remove, Actor: actor})
+	return err
+}

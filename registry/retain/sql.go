@@ -1,0 +1,40 @@
+package retain
+
+import "github.com/exeunt/exeunt/sqldb"
+
+// All statements of the package, the same on both engines but for the locks of PostgreSQL.
+
+// listNamespaces lists the namespaces that have policies, and listPolicies the policies of one.
+const (
+	listNamespaces = `SELECT DISTINCT o.namespace FROM objects o WHERE o.kind = $1 ORDER BY o.namespace`
+	listPolicies   = `
+SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
+WHERE o.kind = $1 AND o.namespace = $2 AND o.deletion_time IS NULL ORDER BY o.name`
+)
+
+// listSelectable lists the repositories of a namespace that exist, with their objects.
+const listSelectable = `
+SELECT r.id, r.path, c.body
+FROM top_level_namespaces n JOIN repositories r ON r.top_level_namespace_id = n.id AND r.removed_at IS NULL AND NOT r.deleting
+JOIN objects o ON o.uid = r.object_uid JOIN changes c ON c.revision = o.revision
+WHERE n.name = $1 ORDER BY r.path`
+
+// listTags lists the tags of a repository, and whether a workload names the tag, its manifest, or a manifest of its list.
+const listTags = `
+SELECT t.name, m.digest, t.updated_at, coalesce(t.pulled_at, 0),
+    EXISTS (SELECT 1 FROM image_uses u WHERE u.path = $2 AND u.reference IN (t.name, m.digest))
+    OR EXISTS (
+        SELECT 1 FROM manifest_references f JOIN manifests c ON c.id = f.child_id
+        JOIN image_uses u ON u.path = $2 AND u.reference = c.digest WHERE f.parent_id = m.id)
+FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.repository_id = $1 ORDER BY t.name`
+
+// The locks of PostgreSQL: first on the uses of images of the path, which imageuse.Queue locks too, then on the
+// repository, which pushes share, then on the tags, as deletions of tags lock them.
+const (
+	lockTimeout    = `SET LOCAL lock_timeout = '300ms'`
+	lockUses       = `SELECT pg_advisory_xact_lock(hashtextextended('image ' || $1::text, 0))`
+	lockRepository = `SELECT 1 FROM repositories WHERE id = $1 FOR UPDATE`
+	orderTags      = `SELECT gc_order_tags($1::bigint, $2::text[], NULL)`
+)
+
+var deleteTags = sqldb.WithLists(`DELETE FROM tags WHERE repository_id = $1 AND name IN LIST($2, text)`)
