@@ -119,8 +119,8 @@ func (w *world) revertNamespace(client kind.Client, to int64) map[string]v1.Rest
 }
 
 // TestRevertAgainstWriters: another client writes after the plan, shortly before the write of the revert. What it says
-// stays, and the result names it. A change of status, finalizers or owners alone is no conflict. A second revert brings
-// back what the first one left.
+// stays, and the result names it; that holds for what the revert would delete, too. A change of status, finalizers or owners
+// alone is no conflict. A second revert brings back what the first one left.
 func TestRevertAgainstWriters(t *testing.T) {
 	eachRevert(t, func(w *world) {
 		names := []string{"changed", "finalized", "deleted", "replaced"}
@@ -134,23 +134,30 @@ func TestRevertAgainstWriters(t *testing.T) {
 		for _, name := range names {
 			w.put("configmaps:n/"+name, label)
 		}
-		w.create("configmaps:n/added")
+		for _, name := range []string{"added", "kept", "held"} {
+			w.create("configmaps:n/" + name)
+		}
+		finalize := func(name string) func() {
+			return func() {
+				w.put(name, func(wire map[string]any) { wire["metadata"].(map[string]any)["finalizers"] = []any{"x/y"} })
+			}
+		}
 		replace := func(name string) {
 			w.delete(object.Object{Key: keyOf(name)}, background)
 			w.create(name)
 			w.put(name, data("theirs"))
 		}
 		intrude := map[string]func(){
-			"changed": func() { w.put("configmaps:n/changed", data("theirs")) },
-			"finalized": func() {
-				w.put("configmaps:n/finalized", func(wire map[string]any) { wire["metadata"].(map[string]any)["finalizers"] = []any{"x/y"} })
-			},
+			"changed":   func() { w.put("configmaps:n/changed", data("theirs")) },
+			"finalized": finalize("configmaps:n/finalized"),
 			"reported": func() {
 				w.write("deployments.apps:n/reported", "status", func(wire map[string]any) { wire["status"] = map[string]any{"replicas": 5} })
 			},
 			"deleted":  func() { w.delete(object.Object{Key: keyOf("configmaps:n/deleted")}, background) },
 			"replaced": func() { replace("configmaps:n/replaced") },
 			"added":    func() { replace("configmaps:n/added") },
+			"kept":     func() { w.put("configmaps:n/kept", data("theirs")) },
+			"held":     finalize("configmaps:n/held"),
 		}
 		client := w.Client()
 		write := client.Write
@@ -166,9 +173,9 @@ func TestRevertAgainstWriters(t *testing.T) {
 		}
 		w.wantReverted(client, then, map[string]string{
 			"changed": "failed: it was changed meanwhile", "replaced": "failed: it was changed meanwhile", "deleted": "failed: ", "added": "deleted",
-			"finalized": "changed", "reported": "changed",
+			"finalized": "changed", "reported": "changed", "kept": "failed: it was changed meanwhile", "held": "deleted: it is being deleted, and waits for [x/y]",
 		})
-		for name, want := range map[string]string{"changed": `"theirs"`, "replaced": `"theirs"`, "finalized": `"x/y"`, "added": `"theirs"`} {
+		for name, want := range map[string]string{"changed": `"theirs"`, "replaced": `"theirs"`, "finalized": `"x/y"`, "added": `"theirs"`, "kept": `"theirs"`} {
 			if o, _ := w.get("configmaps:n/" + name); !strings.Contains(string(o.Body), want) {
 				w.Errorf("%s was overwritten: %s", name, o.Body)
 			}
@@ -179,7 +186,7 @@ func TestRevertAgainstWriters(t *testing.T) {
 		if w.exists("configmaps:n/deleted") {
 			w.Error("what another client deleted is there")
 		}
-		w.wantReverted(w.Client(), then, map[string]string{"changed": "changed", "replaced": "changed", "deleted": "created", "added": "deleted"})
+		w.wantReverted(w.Client(), then, map[string]string{"changed": "changed", "replaced": "changed", "deleted": "created", "added": "deleted", "kept": "deleted"})
 	})
 }
 

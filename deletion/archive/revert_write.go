@@ -100,15 +100,17 @@ func (r *restoration) changeOne(ctx context.Context, d *difference) (v1.RestoreR
 	if err != nil {
 		return resultFor(d, v1.Failed, err.Error()), nil
 	}
-	m, err := r.metadata(ctx, d, d.now)
-	if err != nil {
-		return v1.RestoreResult{}, err
-	}
-	then, err := wireWith(d.version, d.now, d.then.Body, m)
-	if err != nil {
-		return resultFor(d, v1.Failed, "what it was cannot be read by the definition of now: "+err.Error()), nil
-	}
-	is, err := r.replace(ctx, d, then)
+	var then []byte
+	is, err := r.atVersion(ctx, d, func(latest object.Object) ([]byte, error) {
+		m, err := r.metadata(ctx, d, latest)
+		if err != nil {
+			return nil, err
+		}
+		if then, err = wireWith(d.version, latest, d.then.Body, m); err != nil {
+			return nil, apierrors.NewBadRequest("what it was cannot be read by the definition of now: " + err.Error())
+		}
+		return r.write(ctx, d, http.MethodPut, "", then)
+	})
 	if err == nil && d.version.Status != nil && r.spec.WithStatus {
 		is, err = r.replaceStatus(ctx, d, is, then)
 	}
@@ -156,11 +158,12 @@ func (r *restoration) replaceStatus(ctx context.Context, d *difference, answer, 
 	return json.Marshal(is)
 }
 
-// replace sends the new state. Who changed only the status, the finalizers or the owners meanwhile, such as the restore of
-// an owner, is no conflict.
-func (r *restoration) replace(ctx context.Context, d *difference, next []byte) ([]byte, error) {
+// atVersion sends a write of an object at the version of the plan. A client that changed only the status, the finalizers or
+// the owners meanwhile, such as the restore of an owner, is no conflict: the write is sent again, at the new version.
+func (r *restoration) atVersion(ctx context.Context, d *difference, send func(now object.Object) ([]byte, error)) ([]byte, error) {
+	now := d.now
 	for attempt := 1; ; attempt++ {
-		is, err := r.write(ctx, d, http.MethodPut, "", next)
+		is, err := send(now)
 		if !apierrors.IsConflict(err) || attempt == maxAttempts {
 			return is, err
 		}
@@ -171,13 +174,7 @@ func (r *restoration) replace(ctx context.Context, d *difference, next []byte) (
 		if same, compareErr := sameState(difference{now: d.now, then: latest}, false, false); compareErr != nil || !same {
 			return nil, err
 		}
-		m, metaErr := r.metadata(ctx, d, latest)
-		if metaErr != nil {
-			return nil, metaErr
-		}
-		if next, metaErr = wireWith(d.version, latest, d.then.Body, m); metaErr != nil {
-			return nil, metaErr
-		}
+		now = latest
 	}
 }
 
@@ -208,19 +205,27 @@ func (r *restoration) metadata(ctx context.Context, d *difference, now object.Ob
 }
 
 func (r *restoration) deleteOne(ctx context.Context, d *difference) (v1.RestoreResult, error) {
-	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: &metav1.Preconditions{UID: &d.now.UID}}
-	if r.spec.DryRun {
-		options.DryRun = []string{metav1.DryRunAll} // a delete with a body does not read the query
+	is, err := r.atVersion(ctx, d, func(now object.Object) ([]byte, error) {
+		version := now.ResourceVersion()
+		options := metav1.DeleteOptions{
+			TypeMeta:      metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+			Preconditions: &metav1.Preconditions{UID: &now.UID, ResourceVersion: &version},
+		}
+		if r.spec.DryRun {
+			options.DryRun = []string{metav1.DryRunAll} // a delete with a body does not read the query
+		}
+		text, err := json.Marshal(options)
+		if err != nil {
+			return nil, err
+		}
+		return r.write(ctx, d, http.MethodDelete, "", text)
+	})
+	if apierrors.IsConflict(err) {
+		if latest, getErr := r.store.Get(ctx, d.now.Key); object.Is(getErr, object.NotFound) || getErr == nil && latest.UID != d.now.UID {
+			err = nil
+		}
 	}
-	text, err := json.Marshal(options)
-	if err != nil {
-		return v1.RestoreResult{}, err
-	}
-	is, err := r.write(ctx, d, http.MethodDelete, "", text)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // the deletion of another one took it along
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) { // the deletion of another one may have taken it along
 		return refusedWrite(d, err)
 	}
 	result := resultFor(d, v1.Deleted, "")
