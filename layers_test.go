@@ -33,7 +33,7 @@ var layers = map[string][]string{
 	"store/graph":                      {"object", "sqldb"},
 	"store/cascades":                   {"object", "sqldb"},
 	"store/expiry":                     {"store/cascades", "lifecycle", "object", "sqldb"},
-	"store/history":                    {"internal/task", "lifecycle", "object", "sqldb", "store/expiry", "store/feed", "store/seal"},
+	"store/history":                    {"internal/task", "lifecycle", "object", "sqldb", "store/cascades", "store/expiry", "store/feed", "store/seal"},
 	"internal/testprogram":             {},
 	"internal/tracing":                 {},
 	"internal/tracing/otlp":            {},

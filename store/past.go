@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,14 +97,7 @@ func (s *Store) RevisionAt(ctx context.Context, at time.Time) (int64, error) {
 		return 0, err
 	}
 	defer snapshot.Close()
-	revision, err := s.past.RevisionAt(ctx, snapshot, at)
-	if err == nil && revision == 0 {
-		return 0, object.Errorf(object.Expired, "the history does not reach back to %s", at.UTC().Format(time.RFC3339))
-	}
-	if err != nil {
-		return 0, fmt.Errorf("find the revision of %s: %w", at.UTC().Format(time.RFC3339), err)
-	}
-	return revision, nil
+	return s.past.RevisionAt(ctx, snapshot, at)
 }
 
 // RevisionOf reads a version, or a time in RFC 3339, which means the end of its second and must be over.
@@ -115,7 +109,8 @@ func (s *Store) RevisionOf(ctx context.Context, when string, now time.Time) (int
 	return s.RevisionAt(ctx, at)
 }
 
-// GetAt reads an object as it was at a revision. Errors: NotFound; TooLargeVersion; Expired if the history lacks that state.
+// GetAt reads an object as it was at a revision. Errors: NotFound; TooLargeVersion; Expired if that is not known. One
+// object may be known where the state of its kind is not whole.
 func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (o object.Object, err error) {
 	if err := checkKey(key); err != nil {
 		return o, err
@@ -126,8 +121,9 @@ func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (o ob
 	}
 	defer snapshot.Close()
 	l := &Listing{revision: revision, request: ListRequest{Kind: key.Kind, Namespace: key.Namespace, Past: true}}
-	if _, err = l.checkRevision(ctx, snapshot); err != nil {
-		return o, err
+	_, missing := l.checkRevision(ctx, snapshot)
+	if missing != nil && !object.Is(missing, object.Expired) {
+		return o, missing
 	}
 	err = s.versions(ctx, snapshot, key, revision+1, func(uid string, v Version) bool {
 		if v.Until == 0 || v.Until > revision { // else it was removed while nothing was kept
@@ -135,8 +131,11 @@ func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (o ob
 		}
 		return false
 	})
+	if err == nil && missing != nil {
+		o, err = s.past.Known(ctx, snapshot, key, revision, o)
+	}
 	if err == nil && o.Body == nil {
-		err = notFound(key)
+		err = cmp.Or(missing, notFound(key))
 	}
 	return o, err
 }

@@ -137,12 +137,20 @@ func (p *past) checkLists(revision int64, kind string) (refused bool) {
 	return refused
 }
 
-// checkAll: every state is as it was, or is refused. It looks at some of them.
+// checkAll: every state, and every object, is as it was, or is refused. It looks at some of them.
 func (p *past) checkAll() {
 	p.t.Helper()
 	for revision := int64(2); revision < int64(len(p.states)); revision += 1 + p.rng.Int64N(6) {
 		p.checkLists(revision, things)
 		p.checkLists(revision, "others.example.com")
+		key := object.Key{Kind: things, Namespace: fmt.Sprint("ns-", p.rng.IntN(2)), Name: fmt.Sprint("web-", p.rng.IntN(5))}
+		if p.rng.IntN(2) == 0 {
+			key.Kind = "others.example.com"
+		}
+		o, err := p.s.GetAt(p.t.Context(), key, revision)
+		if want := p.states[revision][key]; !object.Is(err, object.Expired) && (want == "" && !object.Is(err, object.NotFound) || want != "" && (err != nil || line(o) != want)) {
+			p.t.Fatalf("%s at %d is %s (%v), and was %s", key, revision, line(o), err, want)
+		}
 	}
 }
 
@@ -355,7 +363,7 @@ func TestTimesLeave(t *testing.T) {
 		}
 		old := p.at[5]
 		p.clock.move(25 * time.Hour)
-		if err := p.s.past.Expire(t.Context()); err != nil {
+		if err := errors.Join(p.s.expiry.Run(t.Context()), p.s.past.Expire(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		p.checkAll()

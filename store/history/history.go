@@ -71,8 +71,8 @@ func New(o Options) *History {
 	return &History{Options: o}
 }
 
-// keeps reports whether versions of a kind are kept.
-func (h *History) keeps(kind string) bool { return h.For > 0 && !slices.Contains(h.Exclude, kind) }
+// Keeps reports whether versions of a kind are kept.
+func (h *History) Keeps(kind string) bool { return h.For > 0 && !slices.Contains(h.Exclude, kind) }
 
 // Excludes reports whether versions of a kind are not kept while others are.
 func (h *History) Excludes(kind string) bool { return slices.Contains(h.Exclude, kind) }

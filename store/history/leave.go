@@ -50,7 +50,11 @@ func (h *History) Expire(ctx context.Context) error {
 			return fmt.Errorf("expire history of namespace %q: %w", namespace, err)
 		}
 	}
-	return h.forgetTimes(ctx, h.Now().Add(-longest).Unix())
+	now := h.Now().UnixMilli() // or, if that is earlier, when the first object left that can be restored
+	if _, err := h.DB.Row(ctx, firstRemoval, nil, &now); err != nil {
+		return fmt.Errorf("expire history: %w", err)
+	}
+	return h.forgetTimes(ctx, time.UnixMilli(now).Add(-longest).Unix())
 }
 
 // used reads how many bytes the history of each namespace has.

@@ -157,7 +157,7 @@ func (m *move) read(row sqldb.Row) error {
 	switch {
 	case p.Revision == 0:
 		return nil
-	case !m.keeps(of.Kind):
+	case !m.Keeps(of.Kind):
 		m.bounds[of.Kind] = c.Revision
 		return nil
 	case p.Body == nil:

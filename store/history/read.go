@@ -28,7 +28,7 @@ func Bound(ctx context.Context, s sqldb.Sender, kind, namespace string) (revisio
 }
 
 // RevisionAt finds the last revision of the second in which a time lies. The times of revisions never fall, so it
-// searches the log by bisection; before the log, there are marks. 0 means nothing is known of that time.
+// searches the log by bisection; before the log, there are marks. Error: Expired if nothing is known of that time.
 func (h *History) RevisionAt(ctx context.Context, s sqldb.Sender, at time.Time) (int64, error) {
 	var current, compacted, moved int64
 	if _, err := sqldb.First(ctx, s, []any{&current, &compacted, &moved}, revisions); err != nil {
@@ -56,7 +56,10 @@ func (h *History) RevisionAt(ctx context.Context, s sqldb.Sender, at time.Time) 
 		}
 	}
 	var revision int64
-	_, err := sqldb.First(ctx, s, []any{&revision}, markAt, at.Unix())
+	known, err := sqldb.First(ctx, s, []any{&revision}, markAt, at.Unix())
+	if err == nil && !known {
+		err = object.Errorf(object.Expired, "the history does not reach back to %s", at.UTC().Format(time.RFC3339))
+	}
 	return revision, err
 }
 
@@ -93,6 +96,26 @@ func SameNamespace(ctx context.Context, s Objects, name string, revision int64) 
 		return false, nil
 	}
 	return now.UID == then.UID, err
+}
+
+// Known returns an object as it was at a revision at which the state of its kind is not whole: what was found of it,
+// unless it was purged since, else what the archive has. Without a body it is not known.
+func (h *History) Known(ctx context.Context, s sqldb.Sender, key object.Key, revision int64, found object.Object) (object.Object, error) {
+	if found.Body != nil {
+		gone, err := sqldb.First(ctx, s, []any{new(int64)}, purgedAfter, purged, string(found.UID), revision)
+		if err != nil || !gone {
+			return found, err
+		}
+	}
+	o, namespace := object.Object{Key: key}, key.Namespace
+	if key.Kind == object.Namespaces {
+		namespace = key.Name
+	}
+	kept, err := sqldb.First(ctx, s, []any{(*string)(&o.UID), &o.Revision, &o.Body}, archivedAt, namespace, key.Kind, key.Name, revision)
+	if err == nil && kept {
+		o.Body, err = h.Keys.Open(seal.Object{Key: key, UID: string(o.UID)}, o.Body)
+	}
+	return o, err
 }
 
 // Pick is a version in a row.

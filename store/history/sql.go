@@ -1,6 +1,9 @@
 package history
 
-import "github.com/exeunt/exeunt/sqldb"
+import (
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/cascades"
+)
 
 // The statements about the history, the same on both engines.
 
@@ -58,6 +61,15 @@ WHERE kind = $1 AND namespace = $2 AND name = $3 AND first < $4
 ORDER BY first DESC LIMIT $5`
 
 const (
+	purgedAfter = `SELECT revision FROM history_bounds WHERE kind = $1 AND namespace = $2 AND revision > $3`
+	// archivedAt reads the last body of a removed object, if it was the newest one at revision $4: index archive_name_idx.
+	archivedAt = `
+SELECT a.uid, c.revision, c.body FROM archive a JOIN changes c ON c.revision = a.body_revision
+WHERE a.name = $3 AND a.namespace = $1 AND a.kind = $2 AND a.body_revision <= $4 AND coalesce(a.body_replaced, a.id) > $4` + cascades.Kept + `
+LIMIT 1`
+	// firstRemoval is the time of the oldest row of the archive.
+	firstRemoval = `SELECT removed_at FROM archive ORDER BY id LIMIT 1`
+
 	// boundOf and boundOfAll: from which revision on states of a kind are complete, in a namespace or in all.
 	boundOf    = `SELECT coalesce(max(revision), 0) FROM history_bounds WHERE kind IN ('', $1) AND namespace IN ('*', $2)`
 	boundOfAll = `SELECT coalesce(max(revision), 0) FROM history_bounds WHERE kind IN ('', $1)`
