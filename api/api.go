@@ -214,7 +214,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 		a.serveAggregated(w, req, kinds, parts[0] == "api")
 		return
 	}
-	doc := discovery.Document(kinds, parts, req.Host)
+	doc := discovery.Document(kinds, parts, req.Host, a.Store.History().Keeps)
 	if doc == nil {
 		a.failNoKind(w, req, parts[0] == "apis" && !hasBuiltIn(kinds, parts[1]))
 		return
@@ -223,7 +223,7 @@ func (a *API) serveDiscovery(w http.ResponseWriter, req *http.Request) {
 }
 
 func (a *API) serveAggregated(w http.ResponseWriter, req *http.Request, kinds *kind.Snapshot, core bool) {
-	doc, err := a.discovery.Get(kinds, core, kinds == a.Kinds.Snapshot())
+	doc, err := a.discovery.Get(kinds, core, kinds == a.Kinds.Snapshot(), a.Store.History().Keeps)
 	if err != nil {
 		a.Logger.Error("discovery failed", "error", err)
 		http.Error(w, "discovery failed; the server's log says why", http.StatusInternalServerError)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/access/directory"
+	"github.com/exeunt/exeunt/api/discovery"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -107,6 +109,29 @@ func TestAtRefused(t *testing.T) {
 	for _, path := range []string{"/api", "/apis", "/api/v1", "/version"} {
 		if got := w.send("GET", "/at/2"+path, ""); got.code != http.StatusOK {
 			t.Errorf("GET /at/2%s: %d", path, got.code)
+		}
+	}
+}
+
+// TestDiscoveryOfThePast: discovery has the verb history for the kinds of which the server keeps earlier versions, in both
+// forms.
+func TestDiscoveryOfThePast(t *testing.T) {
+	for _, c := range []struct {
+		options store.HistoryOptions
+		want    map[string]bool
+	}{
+		{store.HistoryOptions{For: time.Hour, Exclude: []string{"configmaps"}}, map[string]bool{"configmaps": false, "secrets": true, "bindings": false}},
+		{store.HistoryOptions{}, map[string]bool{"configmaps": false, "secrets": false}},
+	} {
+		w := newWorld(t, store.Options{History: c.options})
+		plain := gjson.Get(w.want(http.StatusOK, "GET", "/api/v1", "").body, "resources")
+		all := gjson.Get(w.want(http.StatusOK, "GET", "/api", "", "Accept: "+discovery.AggregatedType).body, "items.0.versions.0.resources")
+		for resource, want := range c.want {
+			for _, verbs := range []gjson.Result{plain.Get(`#(name=="` + resource + `").verbs`), all.Get(`#(resource=="` + resource + `").verbs`)} {
+				if got := strings.Contains(verbs.Raw, `"history"`); got != want {
+					t.Errorf("%+v: the verbs of %s are %s", c.options, resource, verbs.Raw)
+				}
+			}
 		}
 	}
 }

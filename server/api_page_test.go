@@ -21,7 +21,8 @@ const apiHeader = `# The API
 added, and ` + "`kubectl explain KIND`" + ` every field. Where the behaviour differs from Kubernetes, [kubernetes.md](../kubernetes.md) says so. The kinds in groups of
 ` + "`exeunt.dev`" + ` are ours: [deletion](../second-thoughts.md), [access](../access.md), [registry](../registry.md), [provisioning and mesh](../broker.md).
 
-Every kind has the verbs that Kubernetes gives it. A kind with only ` + "`create`" + ` is a question: it is answered and not stored.
+Every kind has the verbs that Kubernetes gives it, and besides those listed ` + "`history`" + ` if the server keeps its
+[earlier versions](../history.md). A kind with only ` + "`create`" + ` is a question: it is answered and not stored.
 `
 
 // TestAPIPage: docs/reference/api.md has every kind, verb and subresource that a new server

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 
@@ -30,9 +31,20 @@ const AggregatedType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupD
 
 var subresourceVerbs = metav1.Verbs{"get", "patch", "update"}
 
+// Keeps reports whether the server keeps earlier versions of a kind, by its storage name.
+type Keeps func(kind string) bool
+
+// verbs returns the verbs of a kind, and history if earlier versions of it are kept.
+func (keeps Keeps) verbs(k *kind.Kind) metav1.Verbs {
+	if k.Source != nil || k.Ephemeral || k.ReadOnly || !keeps(k.Storage) {
+		return k.Verbs()
+	}
+	return append(slices.Clone(k.Verbs()), "history")
+}
+
 // Document returns the document at a path ("apis", "apps", "v1"), or nil. Host is the server's name, as
 // the client knows it.
-func Document(kinds *kind.Snapshot, path []string, host string) runtime.Object {
+func Document(kinds *kind.Snapshot, path []string, host string, keeps Keeps) runtime.Object {
 	core := path[0] == "api"
 	switch {
 	case len(path) == 1 && core:
@@ -40,11 +52,11 @@ func Document(kinds *kind.Snapshot, path []string, host string) runtime.Object {
 	case len(path) == 1:
 		return groupList(kinds)
 	case len(path) == 2 && core:
-		return resourceList(kinds, schema.GroupVersion{Version: path[1]})
+		return resourceList(kinds, schema.GroupVersion{Version: path[1]}, keeps)
 	case len(path) == 2:
 		return group(kinds, path[1])
 	case len(path) == 3 && !core:
-		return resourceList(kinds, schema.GroupVersion{Group: path[1], Version: path[2]})
+		return resourceList(kinds, schema.GroupVersion{Group: path[1], Version: path[2]}, keeps)
 	}
 	return nil
 }
@@ -87,7 +99,7 @@ type Aggregated struct {
 }
 
 // Get returns the document of the core group, or of all others, and keeps it if it may be asked for again.
-func (c *Cache) Get(kinds *kind.Snapshot, core, keep bool) (Aggregated, error) {
+func (c *Cache) Get(kinds *kind.Snapshot, core, keep bool, keeps Keeps) (Aggregated, error) {
 	if !keep {
 		c = &Cache{}
 	}
@@ -99,7 +111,7 @@ func (c *Cache) Get(kinds *kind.Snapshot, core, keep bool) (Aggregated, error) {
 	if doc, ok := c.docs[core]; ok {
 		return doc, nil
 	}
-	body, err := json.Marshal(aggregated(kinds, core))
+	body, err := json.Marshal(aggregated(kinds, core, keeps))
 	if err != nil {
 		return Aggregated{}, err
 	}
@@ -109,7 +121,7 @@ func (c *Cache) Get(kinds *kind.Snapshot, core, keep bool) (Aggregated, error) {
 	return doc, nil
 }
 
-func aggregated(kinds *kind.Snapshot, core bool) *apidiscoveryv2.APIGroupDiscoveryList {
+func aggregated(kinds *kind.Snapshot, core bool, keeps Keeps) *apidiscoveryv2.APIGroupDiscoveryList {
 	list := &apidiscoveryv2.APIGroupDiscoveryList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList", APIVersion: "apidiscovery.k8s.io/v2"},
 		Items:    []apidiscoveryv2.APIGroupDiscovery{},
@@ -122,7 +134,7 @@ func aggregated(kinds *kind.Snapshot, core bool) *apidiscoveryv2.APIGroupDiscove
 		for _, version := range kinds.GroupVersions(name) {
 			item.Versions = append(item.Versions, apidiscoveryv2.APIVersionDiscovery{
 				Version: version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
-				Resources: aggregatedResources(kinds, schema.GroupVersion{Group: name, Version: version}),
+				Resources: aggregatedResources(kinds, schema.GroupVersion{Group: name, Version: version}, keeps),
 			})
 		}
 		list.Items = append(list.Items, item)
@@ -130,7 +142,7 @@ func aggregated(kinds *kind.Snapshot, core bool) *apidiscoveryv2.APIGroupDiscove
 	return list
 }
 
-func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion) []apidiscoveryv2.APIResourceDiscovery {
+func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion, keeps Keeps) []apidiscoveryv2.APIResourceDiscovery {
 	var out []apidiscoveryv2.APIResourceDiscovery
 	eachResource(kinds, gv, func(v *kind.Version) {
 		scope := apidiscoveryv2.ScopeCluster
@@ -138,7 +150,7 @@ func aggregatedResources(kinds *kind.Snapshot, gv schema.GroupVersion) []apidisc
 			scope = apidiscoveryv2.ScopeNamespace
 		}
 		r := apidiscoveryv2.APIResourceDiscovery{
-			Resource: v.Kind.Plural, SingularResource: v.Kind.Singular, Scope: scope, Verbs: v.Kind.Verbs(),
+			Resource: v.Kind.Plural, SingularResource: v.Kind.Singular, Scope: scope, Verbs: keeps.verbs(v.Kind),
 			ResponseKind: responseKind(v, v.GVK),
 			ShortNames:   v.Kind.ShortNames, Categories: v.Kind.Categories,
 		}
@@ -251,7 +263,7 @@ func group(kinds *kind.Snapshot, name string) runtime.Object {
 	return nil
 }
 
-func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
+func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion, keeps Keeps) runtime.Object {
 	list := &metav1.APIResourceList{
 		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
 		GroupVersion: gv.String(), APIResources: []metav1.APIResource{},
@@ -259,7 +271,7 @@ func resourceList(kinds *kind.Snapshot, gv schema.GroupVersion) runtime.Object {
 	eachResource(kinds, gv, func(v *kind.Version) {
 		list.APIResources = append(list.APIResources, metav1.APIResource{
 			Name: v.Kind.Plural, SingularName: v.Kind.Singular, Namespaced: v.Kind.Namespaced, Kind: v.GVK.Kind,
-			Verbs: v.Kind.Verbs(), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories, StorageVersionHash: storageVersionHash(kinds, v),
+			Verbs: keeps.verbs(v.Kind), ShortNames: v.Kind.ShortNames, Categories: v.Kind.Categories, StorageVersionHash: storageVersionHash(kinds, v),
 		})
 		for _, part := range subresourcesOf(v) {
 			r := metav1.APIResource{Name: v.Kind.Plural + "/" + part.name, Namespaced: v.Kind.Namespaced, Kind: part.gvk.Kind, Verbs: part.verbs}

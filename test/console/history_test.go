@@ -37,6 +37,10 @@ func travelled(p *tab, namespace string) {
 			p.t.Errorf("the object has the colour %q, want %q", got, want)
 		}
 	}
+	p.open("#/objects/core/endpoints?ns=" + namespace)
+	p.press("Earlier…")
+	p.see("The server keeps no history of endpoints")
+	p.until("no slider", `!document.querySelector("#time")`)
 	in("create", "configmap", "paint", "--from-literal=colour=red")
 	for _, c := range []string{"blue", "green"} {
 		in("patch", "configmap", "paint", "--type=merge", "-p", `{"data":{"colour":"`+c+`"}}`)

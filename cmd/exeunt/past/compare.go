@@ -138,7 +138,7 @@ func content(ctx context.Context, s Session, namespace, when string, notes io.Wr
 	for _, group := range s.Kinds() {
 		version := group.Group.PreferredVersion.Version
 		for _, r := range group.VersionedResources[version] {
-			if !r.Namespaced || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "update") || slices.Contains(restless, r.Name) {
+			if !r.Namespaced || !slices.Contains(r.Verbs, "history") {
 				continue
 			}
 			gvr := schema.GroupVersionResource{Group: group.Group.Name, Version: version, Resource: r.Name}
@@ -174,6 +174,3 @@ func (all state) list(ctx context.Context, s Session, path string, gvk schema.Gr
 		}
 	}
 }
-
-// restless is the resources that change all the time.
-var restless = []string{"events", "leases", "endpoints", "endpointslices"}

@@ -14,11 +14,18 @@ const heads = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 /** How many changed objects are named. */
 const mostNamed = 500;
 
-/** Whether the server keeps earlier states of a kind: not of what it answers itself, nor of what changes all the time. @param {any} k */
-export const hasPast = (k) => k.verbs.includes("watch") && k.verbs.includes("delete") && k.group !== "lifecycle.exeunt.dev" && !["events", "endpoints", "endpointslices", "leases"].includes(k.resource);
+/** Whether the server keeps earlier states of a kind: its settings say of which. @param {any} k */
+export const hasPast = (k) => k.verbs.includes("history");
 
 /** Whether the session may read earlier states. @param {any} k @param {string} verb @param {string} [namespace] @param {string} [name] */
 export const mayPast = async (k, verb, namespace, name) => hasPast(k) && await may(verb, k.group, k.resource, namespace, name) && may("history", k.group, k.resource, namespace, name);
+
+/** Whether a page offers the history: also of a kind of which the server keeps none, to say so. @param {any} k @param {string} verb @param {string} [namespace] @param {string} [name] */
+export const offersPast = async (k, verb, namespace, name) => (!hasPast(k) && k.verbs.includes("watch") && k.verbs.includes("delete")) || mayPast(k, verb, namespace, name);
+
+/** Why the session sees no earlier states of a kind. @param {any} k @param {string} [namespace] */
+export const noPast = (k, namespace) => hasPast(k) ? `Your roles have no right to the history of ${k.resource}${namespace ? " in " + namespace : ""}: that needs the verb history.`
+  : `The server keeps no history of ${k.resource}: its settings history-for and history-exclude say of what it does.`;
 
 /** Where a path is answered as of then. @param {string} at a time or a version; empty: now */
 export const pastPath = (at) => (at ? "/at/" + encodeURIComponent(at) : "");
@@ -55,7 +62,7 @@ export function History({ kind, namespace, name, object }) {
   const whole = kind.kind === "Namespace" && !kind.group;
   const reference = { apiVersion: apiVersion(kind), kind: kind.kind, namespace: namespace || undefined, name };
   return html`<${Panel} title=${whole ? "History of all that is in it" : "History"} wide actions=${close}>
-    ${right === false && html`<p class="notice">${hasPast(kind) ? `Your roles have no right to the history of ${kind.resource}${namespace ? " in " + namespace : ""}: that needs the verb history.` : "The server keeps no history of this kind."}</p>`}
+    ${right === false && html`<p class="notice">${noPast(kind, namespace)}</p>`}
     ${right && html`${whole && html`<${When} namespace=${name} />${at && html`<${Changed} only=${null} namespace=${name} at=${at} />`}`}
       <${Versions} kind=${kind} namespace=${namespace} name=${name} object=${object} slider=${!whole}>${(/** @type {string} */ to) => to && html`<${Reverting} reference=${reference} kind=${kind} to=${to} version=${object && object.metadata.resourceVersion} />`}<//>
       <${Restores} title="Brought back to an earlier state" of=${(/** @type {any} */ r) => !!r.spec.to && r.spec.object && r.spec.object.kind === kind.kind && r.spec.object.name === name && (r.spec.object.namespace || "") === (namespace || "")} deps=${[object && object.metadata.resourceVersion, at]} />`}<//>`;

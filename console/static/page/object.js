@@ -6,7 +6,7 @@ import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure 
 import { Graph } from "../graph.js";
 import { Yaml } from "./edit.js";
 import { Guard } from "./guard.js";
-import { History, mayPast } from "./history.js";
+import { History, offersPast } from "./history.js";
 
 /** The object, kept up to date by a watch of its name.
  * @param {any} kind @param {string} namespace @param {string} name */
@@ -67,7 +67,7 @@ export function ObjectPage({ group, resource, namespace, name }) {
   const right = useRight(async () => !!kind && may("delete", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   const mayPatch = useRight(async () => !!kind && may("patch", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   const [history] = choice("history");
-  const mayLook = useRight(async () => !!kind && mayPast(kind, "get", namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  const mayLook = useRight(async () => !!kind && offersPast(kind, "get", namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   const look = mayLook && !history && html`<button type="button" id="history" onClick=${() => choose({ history: "yes" })}>History…</button>`;
   const past = history && kind && html`<${History} kind=${kind} namespace=${namespace} name=${name} object=${gone ? undefined : object} />`;
   useActions(!object || !kind ? [] : [

@@ -4,7 +4,7 @@
 import { html, useState, useEffect, useRef, useMemo, useKinds, useRight, useActions, leadsTo, useSelection, choice, choose, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
 import { get, may, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
 import { mostChosen } from "./many.js";
-import { When, Changed, hasPast, mayPast, pastPath } from "./history.js";
+import { When, Changed, mayPast, noPast, offersPast, pastPath } from "./history.js";
 
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
 const pageSize = 250;
@@ -142,6 +142,7 @@ export function Objects({ group, resource, namespace }) {
   const [cols, setCols] = choice("cols");
   const [sel] = choice("sel");
   const mayLook = useRight(async () => !!kind && mayPast(kind, "list", namespace), [kind && kind.group + kind.resource, namespace]);
+  const offered = useRight(async () => !!kind && offersPast(kind, "list", namespace), [kind && kind.group + kind.resource, namespace]);
   const right = useRight(async () => !!kind && !at && kind.verbs.includes("delete") && may("delete", kind.group, kind.resource, namespace), [kind && kind.group + kind.resource, namespace, at]);
   const shown = useMemo(() => sorted(rows.rows.filter((r) => matches(r, text, only, dangling)), sort, rows.columns), [rows.rows, rows.columns, text, only, dangling, sort]);
   const chosen = useMemo(() => new Set(sel.split(",").filter(Boolean)), [sel]);
@@ -150,7 +151,7 @@ export function Objects({ group, resource, namespace }) {
   const selected = useSelection(shown.map(key), (i) => { const m = shown[i].object.metadata; location.hash = objectLink(kind, m.namespace, m.name) + then; }, right ? (i) => toggle(shown[i]) : undefined);
   const href = kind && `#/delete-many/${kind.group || "core"}/${kind.resource}${query({ sel, ns: namespace })}`;
   const then = at ? query({ history: "yes", at, against: "now" }) : "";
-  useActions(!href ? [] : [...(mayLook && !history ? [{ label: "Look at an earlier time…", run: () => setHistory("yes") }] : []), ...(!right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, href), { label: "Choose none", run: () => select([]) }] : [])])]);
+  useActions(!href ? [] : [...(offered && !history ? [{ label: "Look at an earlier time…", run: () => setHistory("yes") }] : []), ...(!right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, href), { label: "Choose none", run: () => select([]) }] : [])])]);
   useEffect(() => { if ((only !== "all" || text || sort) && rows.more) rows.loadMore(); }, [only, text, sort, rows.rows.length]);
   if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
   if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
@@ -161,12 +162,12 @@ export function Objects({ group, resource, namespace }) {
   return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
     <${Filter} label="Filter by name" />
     ${rows.columns.length > 1 && html`<details class="menu"><summary class="button">Columns</summary><div>${rows.columns.map((c, i) => i > 0 && html`<label><input type="checkbox" checked=${indexes.includes(i)} onChange=${() => setCols(rows.columns.filter((x, j) => j > 0 && (i === j) !== indexes.includes(j)).map((x) => x.name).join() || "-")} /> ${c.name}</label>`)}</div></details>`}
-    ${mayLook && !history && html`<button type="button" id="earlier" onClick=${() => setHistory("yes")}>Earlier…</button>`}
+    ${offered && !history && html`<button type="button" id="earlier" onClick=${() => setHistory("yes")}>Earlier…</button>`}
     <input aria-label="Label selector" placeholder="Labels: app=web" value=${labels} onChange=${(/** @type {any} */ e) => setLabels(e.target.value.trim())} />
     <select aria-label="Show" value=${only} onChange=${(/** @type {any} */ e) => setOnly(e.target.value)}>
       <option value="all">All</option><option value="deleting">Deleting</option><option value="orphans">Without an owner</option><option value="dangling">Owner is missing</option></select>`}>
     ${(history || at) && html`<section class="panel"><header><h2>Earlier</h2><div class="actions"><button type="button" class="small" onClick=${() => choose({ history: "", at: "", since: "" })}>Back to now</button></div></header>
-      ${mayLook === false ? html`<p class="notice">${hasPast(kind) ? `Your roles have no right to the history of ${kind.resource}: that needs the verb history.` : "The server keeps no history of this kind."}</p>` : html`<${When} namespace=${namespace} />${at && html`<p class="notice">The table below is as it was then.</p>${since ? html`<${Changed} only=${kind} namespace=${namespace} at=${at} />` : html`<p class="actions"><button type="button" id="since" onClick=${() => setSince("yes")}>What has changed since?</button></p>`}`}`}</section>`}
+      ${mayLook === false ? html`<p class="notice">${noPast(kind)}</p>` : html`<${When} namespace=${namespace} />${at && html`<p class="notice">The table below is as it was then.</p>${since ? html`<${Changed} only=${kind} namespace=${namespace} at=${at} />` : html`<p class="actions"><button type="button" id="since" onClick=${() => setSince("yes")}>What has changed since?</button></p>`}`}`}</section>`}
     ${chosen.size > 0 && html`<p class="chosen" role="status">${count(chosen.size, "object")} chosen <a class="button danger" id="delete-many" href=${href}>Delete them…</a><button type="button" onClick=${() => select([])}>Choose none</button>${chosen.size > mostChosen && html`<span class="problem">A plan takes ${mostChosen} at most.</span>`}</p>`}
     <${Problem} error=${rows.error} />
     ${rows.loading && !rows.error && html`<${Loading} />`}
