@@ -285,3 +285,23 @@ func TestRaceRetention(t *testing.T) {
 		w.wantTags("shop/web", "new")
 	})
 }
+
+// TestTooManyPolicies: of more policies than are read, none is applied, because one of those left out might keep what the others take.
+func TestTooManyPolicies(t *testing.T) {
+	each(t, func(w *world) {
+		w.now = time.Now().Add(time.Hour)
+		w.push("shop/web", "pr-1", "1")
+		for i := range 100 {
+			w.policy(fmt.Sprintf("p%03d", i), `{"rules":[{"tags":["none"]}]}`, false)
+		}
+		w.policy("z-keeps", `{"keep":["pr-*"],"rules":[{"tags":["none"]}]}`, true)
+		w.policy("p000", `{"rules":[{"tags":["pr-*"]}]}`, true)
+		if err := w.retention.RunOne(w.Context()); err == nil || !strings.Contains(err.Error(), "more than 100 policies") {
+			t.Errorf("a run with 101 policies: %v", err)
+		}
+		w.wantTags("shop/web", "pr-1")
+		w.ask("DELETE", policiesPath+"/z-keeps", "")
+		w.retain()
+		w.wantTags("shop/web", "")
+	})
+}

@@ -30,6 +30,9 @@ const Path = "/exeunt/registry/retention"
 // step is how many tags one transaction takes: pushes to the repository wait for it.
 const step = 100
 
+// maxPolicies bounds the policies of a namespace, because each is asked about each tag.
+const maxPolicies = 100
+
 // actor is the recorded author of status writes.
 const actor = "system:registry:retention"
 
@@ -204,11 +207,16 @@ func (r *Retention) decide(ctx context.Context, s sqldb.Sender, namespace string
 	if len(policies) == 0 {
 		return d, nil
 	}
+	tags, err := r.tags(ctx, s, namespace, repo)
+	return Decide(r.opts.Now(), policies, tags), err
+}
+
+// tags reads the tags of a repository.
+func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, repo repository) (tags []Tag, err error) {
 	tagRules, err := registry.TagRules(ctx, s, namespace, repo.path)
 	if err != nil {
-		return d, err
+		return nil, err
 	}
-	var tags []Tag
 	if err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
 		var t Tag
 		var pushed, pulled int64
@@ -223,12 +231,13 @@ func (r *Retention) decide(ctx context.Context, s sqldb.Sender, namespace string
 		tags = append(tags, t)
 		return nil
 	}, listTags, repo.id, repo.path); err != nil {
-		return d, fmt.Errorf("list tags: %w", err)
+		return nil, fmt.Errorf("list tags: %w", err)
 	}
-	return Decide(r.opts.Now(), policies, tags), nil
+	return tags, nil
 }
 
-// policies reads the policies of a namespace. One that cannot be read is an error: it might keep what others take.
+// policies reads the policies of a namespace. One that cannot be read is an error, and so are too many: each might keep
+// what others take.
 func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace string) (list []Policy, err error) {
 	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
 		var body []byte
@@ -241,7 +250,10 @@ func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace stri
 		}
 		list = append(list, p)
 		return nil
-	}, listPolicies, r.version.Kind.Storage, namespace)
+	}, listPolicies, r.version.Kind.Storage, namespace, maxPolicies+1)
+	if err == nil && len(list) > maxPolicies {
+		err = fmt.Errorf("more than %d policies; none is applied", maxPolicies)
+	}
 	return list, err
 }
 
@@ -319,27 +331,50 @@ func (r *Retention) report(ctx context.Context, namespace string, taken map[stri
 	if err != nil {
 		return err
 	}
+	would, err := r.would(ctx, namespace, policies)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, p := range policies {
-		would := int64(0)
-		if !p.Started {
-			plan, err := r.Plan(ctx, namespace, p.Name)
-			if err != nil {
-				return err
-			}
-			for _, repo := range plan.Repositories {
-				for _, t := range repo.Taken {
-					if t.Policy == p.Name {
-						would++
-					}
-				}
-			}
-		}
-		if err := r.write(ctx, namespace, p, would, taken[p.Name]); err != nil && !object.Is(err, object.Conflict) && !object.Is(err, object.NotFound) {
+		if err := r.write(ctx, namespace, p, would[p.Name], taken[p.Name]); err != nil && !object.Is(err, object.Conflict) && !object.Is(err, object.NotFound) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// would counts what each policy that is not started would take, beside those that are. It reads the tags of a
+// repository once for all of them.
+func (r *Retention) would(ctx context.Context, namespace string, policies []Policy) (map[string]int64, error) {
+	count := map[string]int64{}
+	if !slices.ContainsFunc(policies, func(p Policy) bool { return !p.Started }) {
+		return count, nil
+	}
+	repos, err := r.repositories(ctx, r.db, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, repo := range repos {
+		tags, err := r.tags(ctx, r.db, namespace, repo)
+		if err != nil {
+			return nil, fmt.Errorf("repository %s: %w", repo.path, err)
+		}
+		for _, p := range policies {
+			if p.Started || !p.Selector.Matches(repo.labels) {
+				continue
+			}
+			beside := slices.DeleteFunc(slices.Clone(policies), func(o Policy) bool {
+				return o.Name != p.Name && !o.Started || !o.Selector.Matches(repo.labels)
+			})
+			for _, t := range Decide(r.opts.Now(), beside, tags).Taken {
+				if t.Policy == p.Name {
+					count[p.Name]++
+				}
+			}
+		}
+	}
+	return count, nil
 }
 
 // write stores the status of a policy, by the rules of /status, if it changed.
