@@ -125,6 +125,22 @@ async function failure(answer) {
 /** @param {string} path @param {Options} [o] @returns {Promise<any>} */
 export async function get(path, o) { return (await send("GET", path, o)).json(); }
 
+/** A list, page by page, up to 5,000 objects. more says how many the server has beyond them.
+ * @param {string} path @param {Options} [o] @returns {Promise<{items: any[], more: number}>} */
+export async function list(path, o) {
+  /** @type {any[]} */
+  const items = [];
+  for (let next = ""; ;) {
+    const page = await get(path + query({ limit: 500, continue: next }), o);
+    items.push(...(page.items || []));
+    next = page.metadata.continue;
+    if (!next || items.length >= 5000) return { items, more: page.metadata.remainingItemCount || 0 };
+  }
+}
+
+/** How long a page may show such a list before it asks again. @param {{items: any[]} | undefined} shown */
+export const age = (shown) => (shown && shown.items.length > 500 ? 30000 : 3000);
+
 /** @param {string} path @param {any} body @param {Options} [o] @returns {Promise<any>} */
 export async function post(path, body, o) { return (await send("POST", path, { ...o, body })).json(); }
 

@@ -4,7 +4,7 @@
 import { html, render, useState, useEffect, useRef, useAnswer, useActions, Act, Dialog, Problem } from "./view.js";
 import { Palette } from "./palette.js";
 import { arrive, choice, choose, onChoice } from "./address.js";
-import { get, session, forgetRights } from "./api.js";
+import { list, session, forgetRights } from "./api.js";
 import { Now } from "./page/now.js";
 import { Kinds, Objects } from "./page/objects.js";
 import { ObjectPage } from "./page/object.js";
@@ -150,9 +150,9 @@ function Route({ hash, namespace, user }) {
 
 /** @param {{value: string, onChange: (n: string) => void}} props */
 function Namespaces({ value, onChange }) {
-  const list = useAnswer((signal) => get("/api/v1/namespaces?limit=500", { signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" }), 10000, []);
-  const names = ((list.data && list.data.items) || []).map((/** @type {any} */ n) => n.metadata.name);
-  if (list.error && /** @type {any} */ (list.error).code === 403) { // who may not list them can still name one
+  const found = useAnswer((signal) => list("/api/v1/namespaces", { signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" }), 10000, []);
+  const names = (found.data ? found.data.items : []).map((/** @type {any} */ n) => n.metadata.name);
+  if (found.error && /** @type {any} */ (found.error).code === 403 || found.data && found.data.more) { // who may not list them, or has too many, can still name one
     return html`<input class="namespace" aria-label="Namespace" placeholder="Namespace" value=${value} onChange=${(/** @type {any} */ e) => onChange(e.target.value.trim())} />`;
   }
   if (value && !names.includes(value)) names.unshift(value);

@@ -45,6 +45,9 @@ export function useAnswer(question, every, deps) {
   return { data: state.data, error: state.error, again: () => again.current() };
 }
 
+/** What a list has beyond what is shown of it. @param {{of: {more: number} | undefined}} props */
+export function More({ of }) { return of && of.more > 0 ? html`<p class="faint">${of.more.toLocaleString("en")} more are not shown.</p>` : null; }
+
 /** What can be done now, by what offers it: the palette lists it. @type {Map<any, {label: string, run: () => any}[]>} */
 export const actions = new Map();
 

@@ -86,6 +86,35 @@ func TestManyObjects(t *testing.T) {
 	t.Logf("longest task %.0f ms, heap %.0f MiB, %d objects", longest, heap, *objects)
 }
 
+// TestMoreThanAPage: lists of which the server gives 500 at a time are whole: repositories, their sum, and the namespaces to
+// choose from.
+func TestMoreThanAPage(t *testing.T) {
+	const many = 601
+	s := harness.Start(t, harness.SQLite)
+	client := fast(t, s.Config())
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(64)
+	for i := range many {
+		group.Go(func() error {
+			_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team-%03d", i)}}, metav1.CreateOptions{})
+			return err
+		})
+		group.Go(func() error {
+			repository := fmt.Sprintf(`{"apiVersion":"registry.exeunt.dev/v1","kind":"Repository","metadata":{"name":"r%03d"}}`, i)
+			return client.RESTClient().Post().AbsPath("/apis/registry.exeunt.dev/v1/namespaces/default/repositories").Body([]byte(repository)).Do(ctx).Error()
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	p := openTab(t, s)
+	p.signIn()
+	p.open("#/registry")
+	p.see(fmt.Sprint(many, " repositories"))
+	p.see("r600")
+	p.until("the last namespace to choose", `[...document.querySelectorAll("select.namespace option")].some(e => e.value === "team-600")`)
+}
+
 // thousands writes a number as the page does.
 func thousands(n int) string {
 	if n < 1000 {

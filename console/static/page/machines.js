@@ -1,15 +1,15 @@
 // @ts-check
 // Machines: provisioned resources on the rail of their phases, and the nodes of the mesh.
 
-import { html, useAnswer, Page, Panel, Problem, Loading, Age, State, duration, useNow } from "../view.js";
-import { get } from "../api.js";
+import { html, useAnswer, More, Page, Panel, Problem, Loading, Age, State, duration, useNow } from "../view.js";
+import { age, list } from "../api.js";
 
 const up = ["Pending", "Provisioning", "Enrolling", "Ready"];
 const down = ["Deregistering", "Deprovisioning", "Deleted"];
 
 export function Machines() {
-  const resources = useAnswer((signal) => get("/apis/provisioning.exeunt.dev/v1alpha1/provisionedresources?limit=500", { signal }), 2000, []);
-  const nodes = useAnswer((signal) => get("/apis/mesh.exeunt.dev/v1alpha1/meshnodes?limit=500", { signal }), 2000, []);
+  const resources = useAnswer((signal) => list("/apis/provisioning.exeunt.dev/v1alpha1/provisionedresources", { signal }), age, []);
+  const nodes = useAnswer((signal) => list("/apis/mesh.exeunt.dev/v1alpha1/meshnodes", { signal }), age, []);
   const items = (resources.data && resources.data.items) || [];
   const members = (nodes.data && nodes.data.items) || [];
   const owner = (/** @type {any} */ n) => (items.find((/** @type {any} */ r) => r.metadata.uid === n.spec.provisionedResource) || { metadata: { name: n.spec.provisionedResource || "–" } }).metadata.name;
@@ -17,12 +17,12 @@ export function Machines() {
     <${Panel} title="Provisioned resources" wide><${Problem} error=${resources.error} />
       ${!resources.data && !resources.error && html`<${Loading} />`}
       ${resources.data && items.length === 0 && html`<p class="empty">There are none. Declare one: <code>kubectl explain provisionedresource</code>.</p>`}
-      ${items.map((/** @type {any} */ r) => html`<${Resource} key=${r.metadata.uid} resource=${r} />`)}<//>
+      ${items.map((/** @type {any} */ r) => html`<${Resource} key=${r.metadata.uid} resource=${r} />`)}<${More} of=${resources.data} /><//>
     <${Panel} title="Nodes of the mesh" wide><${Problem} error=${nodes.error} />
       ${nodes.data && members.length === 0 && html`<p class="empty">No node has joined.</p>`}
       ${members.length > 0 && html`<table><thead><tr><th scope="col">Node</th><th scope="col">Project</th><th scope="col">State</th><th scope="col">Last heartbeat noted</th><th scope="col">Drain</th><th scope="col">Belongs to</th></tr></thead>
         <tbody>${members.map((/** @type {any} */ n) => html`<tr key=${n.metadata.uid}><td><a href=${`#/object/mesh.exeunt.dev/meshnodes/${encodeURIComponent(n.metadata.namespace)}/${encodeURIComponent(n.metadata.name)}`}>${n.metadata.name}</a></td><td>${n.metadata.namespace}</td>
-          <td><${State} state=${nodeState(n.status.phase)} text=${n.status.phase} /></td><td><${Age} at=${n.status.lastSeen} /></td><td>${n.status.drainDeadline ? html`until <${Age} at=${n.status.drainDeadline} />` : "–"}</td><td>${owner(n)}</td></tr>`)}</tbody></table>`}<//>
+          <td><${State} state=${nodeState(n.status.phase)} text=${n.status.phase} /></td><td><${Age} at=${n.status.lastSeen} /></td><td>${n.status.drainDeadline ? html`until <${Age} at=${n.status.drainDeadline} />` : "–"}</td><td>${owner(n)}</td></tr>`)}</tbody></table>`}<${More} of=${nodes.data} /><//>
   <//>`;
 }
 

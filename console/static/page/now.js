@@ -2,7 +2,7 @@
 // Now: what is leaving, what holds it, and what left during the last day.
 
 import { html, useState, useRef, useEffect, useAnswer, useRight, useActions, Page, Panel, Problem, Loading, Ref, Age, Act, State, Dialog, bytes, count } from "../view.js";
-import { get, post, ask, may, query, cascadesPath, deletionLink, mayVisit } from "../api.js";
+import { age, get, list, post, ask, may, query, cascadesPath, deletionLink, mayVisit } from "../api.js";
 import { open, left, holders, useRate } from "./deletion.js";
 import { Line, Timeline } from "../chart.js";
 import { restores, ended } from "./restore.js";
@@ -149,7 +149,7 @@ function Pause({ onClose }) {
 }
 
 function Draining() {
-  const nodes = useAnswer((signal) => get("/apis/mesh.exeunt.dev/v1alpha1/meshnodes?limit=500", { signal }), 3000, []);
+  const nodes = useAnswer((signal) => list("/apis/mesh.exeunt.dev/v1alpha1/meshnodes", { signal }), age, []);
   const draining = ((nodes.data && nodes.data.items) || []).filter((/** @type {any} */ n) => n.status && n.status.phase === "Draining");
   if (!draining.length) return null;
   return html`<${Panel} title="Nodes draining"><table><tbody>${draining.map((/** @type {any} */ n) => html`<tr><td><a href="#/machines">${n.metadata.name}</a></td>

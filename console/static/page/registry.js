@@ -1,8 +1,8 @@
 // @ts-check
 // Registry: repositories, tags, layers, referrers; delete and undelete; collection.
 
-import { html, useState, useMemo, useAnswer, useRight, useActions, useSelection, choice, choose, Filter, Page, Panel, Problem, Loading, Age, State, Act, Dialog, Command, Copy, VirtualTable, bytes, count, duration } from "../view.js";
-import { get, send, post, query, pathOf, may, mayVisit, forEach, session } from "../api.js";
+import { html, useState, useMemo, useAnswer, useRight, useActions, useSelection, More, choice, choose, Filter, Page, Panel, Problem, Loading, Age, State, Act, Dialog, Command, Copy, VirtualTable, bytes, count, duration } from "../view.js";
+import { age, get, list as listOf, send, post, query, pathOf, may, mayVisit, forEach, session } from "../api.js";
 import { mostChosen } from "./many.js";
 
 const manifests = ["application/vnd.oci.image.index.v1+json", "application/vnd.oci.image.manifest.v1+json",
@@ -20,10 +20,10 @@ const pullOf = (path, tag) => `docker pull ${session.registry.replace(/^(0\.0\.0
 /** @param {{namespace: string}} props */
 export function Registry({ namespace }) {
   const kind = { group: "registry.exeunt.dev", version: "v1", resource: "repositories", namespaced: true };
-  const list = useAnswer((signal) => get(pathOf(kind, namespace) + "?limit=500", { signal }), 3000, [namespace]);
+  const list = useAnswer((signal) => listOf(pathOf(kind, namespace), { signal }), age, [namespace]);
   const mayAsk = useRight(() => mayVisit("get", "/exeunt/registry/gc/dry-run"), []);
   const [text] = choice("q");
-  const items = ((list.data && list.data.items) || []).filter((/** @type {any} */ r) => r.spec.path.includes(text));
+  const items = (list.data ? list.data.items : []).filter((/** @type {any} */ r) => r.spec.path.includes(text));
   const sum = (/** @type {string} */ f) => items.reduce((/** @type {number} */ n, /** @type {any} */ r) => n + ((r.status && r.status[f]) || 0), 0);
   return html`<${Page} title="Registry" sub=${list.data ? `${count(items.length, "repository", "repositories")}, ${bytes(sum("size"))}, of which collection will free ${bytes(sum("reclaimable"))}` : ""}
     actions=${html`<${Filter} label="Filter repositories" short="Filter" />`}>
@@ -33,6 +33,7 @@ export function Registry({ namespace }) {
     ${items.length > 0 && html`<${Panel} title="Repositories" wide><table><thead><tr><th scope="col">Repository</th><th scope="col" class="number">Tags</th><th scope="col" class="number">Manifests</th><th scope="col" class="number">Size</th><th scope="col" class="number">To be freed</th><th scope="col">Last push</th><th scope="col">State</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ r) => { const s = r.status || {}; return html`<tr key=${r.metadata.uid}><td><a href=${"#/registry/" + r.spec.path}>${r.spec.path}</a></td><td class="number">${s.tags || 0}</td><td class="number">${s.manifests || 0}</td>
         <td class="number">${bytes(s.size || 0)}${r.spec.quota ? ` of ${r.spec.quota}` : ""}</td><td class="number">${bytes(s.reclaimable || 0)}</td><td><${Age} at=${s.lastPush} /></td><td>${r.metadata.deletionTimestamp ? html`<${State} state="leaving" />` : r.spec.hold ? html`<${State} state="stays" text="on hold" />` : html`<${State} state="live" />`}</td></tr>`; })}</tbody></table><//>`}
+    <${More} of=${list.data} />
     ${mayAsk && html`<${Collection} />`}
   <//>`;
 }
