@@ -33,7 +33,7 @@ var tableOwners = map[string][]string{
 		"tags", "top_level_namespaces",
 	},
 	"console":  {"console_sessions"},
-	"deletion": {"restores", "restore_reviews", "expiry_reviews"},
+	"deletion": {"restores", "restore_reviews", "expiry_reviews", "expiry_policies", "expiry_policy_reviews"},
 	"backup":   {"backups"},
 	"sqldb":    {"migrations", "trace_marks"},
 }
@@ -44,6 +44,8 @@ var jointStatements = map[string]string{
 	"store openOwners":                 "what a cascade has to remove is read with the archive, in one statement; store does not import gc",
 	"store queuedCascades":             "a cascade that the collector has work of does not leave the archive; store does not import gc",
 	"store enqueueExpiry":              "when an object expires is written with the object; store does not import deletion/expiry",
+	"store enqueueRestored":            "as enqueueExpiry",
+	"store enqueuePolicy":              "a policy of expiry that is written is reviewed",
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
 	"admission findRegistryBytes":      "the status of a ResourceQuota shows what the registry counts",

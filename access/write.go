@@ -33,12 +33,14 @@ type Write struct {
 	// Owner returns the resource of an owner's kind and whether it is namespaced; false
 	// for a kind that is not served.
 	Owner func(schema.GroupVersionKind) (r schema.GroupVersionResource, namespaced, served bool)
-	// Confirms: the write lets a cascade pass that the guard would hold, an immutable tag go, or a retention begin.
+	// Confirms: the write lets a cascade pass that the guard would hold, an immutable tag go, or a retention or expiry begin.
 	Confirms bool
 	// Weakens: the write makes the guard of a Namespace weaker, or tags of a Repository mutable.
 	Weakens bool
 	// Hastens: the write makes the object expire, or expire earlier.
 	Hastens bool
+	// Expires are the resources whose objects the write lets expire: it changes or starts a policy of expiry.
+	Expires []schema.GroupResource
 }
 
 // CheckWrite refuses a write whose content needs rights that the client lacks:
@@ -51,6 +53,7 @@ type Write struct {
 //   - approving a CertificateSigningRequest needs approve on its signer, setting a
 //     certificate sign, naming a signer's roots attest (checkSigning);
 //   - making an object expire needs delete on it;
+//   - what a policy of expiry selects, or its start, needs delete and list on its resources;
 //   - confirming a guarded cascade or the end of an immutable tag, or making the guard of a
 //     Namespace weaker or tags mutable, needs confirm-cascade on the object.
 //
@@ -90,11 +93,30 @@ func (c *Control) CheckWrite(ctx context.Context, w Write) error {
 			return err
 		}
 	}
+	if err := c.checkExpiry(ctx, w); err != nil {
+		return err
+	}
 	if w.Weakens {
 		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot make its guard weaker")
 	}
 	if w.Confirms {
-		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade, tags or retention")
+		return c.need(ctx, w.attributes("confirm-cascade", ""), "cannot confirm its cascade, tags, retention or expiry")
+	}
+	return nil
+}
+
+// checkExpiry refuses a policy of expiry of a client that cannot delete what the policy may select: it is the client's
+// delete, only later. A policy also counts what it selects, so the client must be able to list that.
+func (c *Control) checkExpiry(ctx context.Context, w Write) error {
+	for _, of := range w.Expires {
+		for _, verb := range []string{"delete", "list"} {
+			a := authorizer.AttributesRecord{
+				User: w.Client, Verb: verb, ResourceRequest: true, APIGroup: of.Group, APIVersion: "*", Resource: of.Resource, Namespace: w.Meta.GetNamespace(),
+			}
+			if err := c.need(ctx, a, "cannot let objects expire that you cannot delete and list"); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

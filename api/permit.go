@@ -55,6 +55,7 @@ func (a *API) permitWrite(ctx context.Context, resource schema.GroupVersionResou
 		a.Access.SetRequestor(client, obj)
 	}
 	w.Confirms, w.Hastens = lifecycle.Confirms(w.Meta, w.OldMeta), lifecycle.Hastens(w.Meta, w.OldMeta)
+	w.Expires = lifecycle.Expires(resource.GroupResource(), obj, old)
 	w.Weakens = old != nil && (lifecycle.LoosensTags(w.Meta, w.OldMeta) || isNamespace(resource) &&
 		lifecycle.Weakens(a.limits.Load().MaxCascade, w.Meta.GetAnnotations(), w.OldMeta.GetAnnotations()))
 	a.audit.Write(ctx, &w)

@@ -45,6 +45,7 @@ var annotations = []annotation{
 	{ImmutableTags, checks(ParsePatterns)},
 	{ConfirmTag, checks(parseConfirmedTags)},
 	{StartRetention, checks(parseGeneration)},
+	{StartExpiry, checks(ParseStart)},
 }
 
 // NamespaceSettings are the annotations of a Namespace that decide what its deletions do.

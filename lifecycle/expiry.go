@@ -2,9 +2,14 @@ package lifecycle
 
 import (
 	"errors"
+	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Annotations of any object that say when the server deletes it. An object with ExpiresAt and
@@ -16,7 +21,47 @@ const (
 	// KeepReason says why, for people.
 	KeepReason = "lifecycle.exeunt.dev/keep-reason"
 	forever    = "forever"
+
+	// StartExpiry is the annotation of an ExpiryPolicy or ClusterExpiryPolicy that starts it: its value is the generation
+	// whose preview a person has seen, and how many objects it may take in a day, if that is more than
+	// the policy says: "2", "2/1500".
+	StartExpiry = "lifecycle.exeunt.dev/start-expiry"
 )
+
+// Start is what StartExpiry says.
+type Start struct {
+	Generation, Objects int64 // Objects is 0 if the annotation has no number
+}
+
+// ParseStart reads a value of StartExpiry.
+func ParseStart(text string) (s Start, err error) {
+	generation, objects, numbered := strings.Cut(text, "/")
+	if s.Generation, err = parseGeneration(generation); err == nil && numbered {
+		s.Objects, err = parseConfirmed(objects)
+	}
+	if err != nil {
+		err = errors.New(`must be the metadata.generation of the policy that may begin, such as "1", and how many objects it may take in a day, as in "1/1500"`)
+	}
+	return s, err
+}
+
+// Expires returns the resources of a policy of expiry whose spec or start a write changes: it lets their objects expire. old is nil for
+// a create.
+func Expires(of schema.GroupResource, obj, old runtime.Object) (resources []schema.GroupResource) {
+	now, ok := obj.(*unstructured.Unstructured)
+	if !ok || of.Group != "lifecycle.exeunt.dev" || of.Resource != "expirypolicies" && of.Resource != "clusterexpirypolicies" {
+		return nil
+	}
+	if was, ok := old.(*unstructured.Unstructured); ok && equality.Semantic.DeepEqual(now.Object["spec"], was.Object["spec"]) &&
+		now.GetAnnotations()[StartExpiry] == was.GetAnnotations()[StartExpiry] {
+		return nil
+	}
+	list, _, _ := unstructured.NestedStringSlice(now.Object, "spec", "resources")
+	for _, r := range list {
+		resources = append(resources, schema.ParseGroupResource(r))
+	}
+	return resources
+}
 
 // Forever is later than any time that an object expires at.
 var Forever = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)

@@ -95,10 +95,10 @@ func parseGeneration(text string) (int64, error) {
 	return n, nil
 }
 
-// confirmsTag returns what a write confirms: an immutable tag that may go, or a retention that
-// may begin. Empty if it confirms none. old is nil for a create.
+// confirmsTag returns what a write confirms: an immutable tag that may go, or a retention or an
+// expiry that may begin. Empty if it confirms none. old is nil for a create.
 func confirmsTag(m, old metav1.Object) string {
-	for _, name := range []string{ConfirmTag, StartRetention} {
+	for _, name := range []string{ConfirmTag, StartRetention, StartExpiry} {
 		if now := m.GetAnnotations()[name]; now != "" && now != annotationsOf(old)[name] {
 			return now
 		}

@@ -16,23 +16,26 @@ import (
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/review"
 )
 
-// expiryUser deletes what expires. Its rights are a ClusterRole of the same name (access/policy).
-const expiryUser = "system:exeunt:expiry"
-
 func (s *server) addExpiry(context.Context) error {
-	e, err := expiry.New(s.db, s.store, expiry.Options{Logger: s.config.Logger, Delete: s.deleteExpired})
+	e, err := expiry.New(s.db, s.store, expiry.Options{Logger: s.config.Logger, Kinds: s.kinds, Delete: s.deleteExpired})
 	if err != nil {
 		return err
 	}
-	s.add(part{name: "expiry", queues: []*review.Engine{e.Engine()}, tasks: []task.Task{{Name: "expiry", Run: e.Run}}})
+	kinds, err := expiry.Kinds()
+	if err != nil {
+		return err
+	}
+	s.add(part{name: "expiry", kinds: kinds, queues: e.Engines(), tasks: []task.Task{
+		{Name: "expiry", Run: e.Engines()[0].Run}, {Name: "expiry-policies", Run: e.Engines()[1].Run},
+	}})
 	return nil
 }
 
-// deleteExpired is expiry.Options.Delete: a request to the API of this process.
-func (s *server) deleteExpired(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
+// deleteExpired is expiry.Options.Delete: a request to the API of this process. The rights are those of the ClusterRole
+// system:exeunt:expiry (access/policy).
+func (s *server) deleteExpired(ctx context.Context, name string, o object.Object, options metav1.DeleteOptions) error {
 	k, ok := s.kinds.Snapshot().Stored(o.Kind)
 	if !ok || len(k.Versions) == 0 {
 		return fmt.Errorf("its kind %s is not served", o.Kind)
@@ -42,7 +45,7 @@ func (s *server) deleteExpired(ctx context.Context, o object.Object, options met
 	if err != nil {
 		return err
 	}
-	client := &user.DefaultInfo{Name: expiryUser, Groups: []string{user.AllAuthenticated}}
+	client := &user.DefaultInfo{Name: name, Groups: []string{expiry.User, user.AllAuthenticated}}
 	path := kind.ObjectsPath(k.Versions[0].GVK.GroupVersion(), o.Namespace, k.Plural) + "/" + o.Name
 	_, err = access.Ask(access.WithClient(ctx, client), s.api, http.MethodDelete, path, body, func(req *http.Request) {
 		req.Header.Set("Audit-Id", uuid.NewString())

@@ -58,7 +58,7 @@ type part struct {
 
 // controllerTasks are those that Config.NoControllers leaves off.
 var controllerTasks = []string{
-	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "expiry", "mesh",
+	"service-accounts", "role-aggregation", "signing", "storage-migration", "restores", "expiry", "expiry-policies", "mesh",
 	"broker", "broker-events", "broker-follow", "blueprints", "account-secrets",
 }
 

@@ -28,7 +28,7 @@ func openStore(ctx context.Context, c Config, db *sqldb.DB) (*store.Store, error
 		return nil, err
 	}
 	st, err := store.Open(ctx, store.Options{
-		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, Due: expiry.Due, CompactEvery: c.compactEvery, RingEvents: c.ringEvents,
+		DB: db, Logger: c.Logger, Keys: keys, GiveUpKey: c.GiveUpKey, EventTTL: c.EventTTL, Expiry: &expiry.Policies{}, CompactEvery: c.compactEvery, RingEvents: c.ringEvents,
 		Archive: store.ArchiveOptions{For: c.ArchiveFor, MaxBytes: c.ArchiveMaxBytes, DropSecrets: c.ArchiveNoSecrets},
 		History: store.HistoryOptions{For: c.HistoryFor, MaxBytes: c.HistoryMaxBytes, Exclude: c.HistoryExclude},
 	})

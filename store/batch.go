@@ -144,6 +144,9 @@ func (t *Tx) prepare(ctx context.Context, limits Limits, v *view, ops []*operati
 			return fmt.Errorf("load limits of cascades: %w", err)
 		}
 	}
+	if err := t.beginExpiry(ctx); err != nil {
+		return err
+	}
 	err := t.beginLimits(ctx, limits)
 	for _, op := range ops {
 		if err == nil {

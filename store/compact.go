@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/internal/task"
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/due"
 )
 
 const (
@@ -109,81 +109,20 @@ func (s *Store) tidy(ctx context.Context, idle bool) error {
 	return nil
 }
 
-// Events have a TTL: every create and every update sets the expiry time again, as
-// kube-apiserver's lease does. The time is a row of object_expiries, written with
-// the Event, so it survives a restart. The compactor's loop removes Events that
-// are due, in small steps. A step holds the lock on the revision, so only one
-// replica removes an Event, and an update before the step has moved its time.
-//
-// Finalizers and grace periods do not hold an Event that is due: Kubernetes'
-// storage ignores them as well.
-
 // ttlStep is how many objects one transaction removes.
 const ttlStep = 200
-
-const (
-	setExpiry = `
-INSERT INTO object_expiries (object, expires_at) VALUES ($1, $2)
-ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
-	deleteExpiry = `DELETE FROM object_expiries WHERE object = $1`
-	// enqueueExpiry is by the rules of package review, but the time is always the last one.
-	enqueueExpiry = `
-INSERT INTO expiry_reviews (uid, review_after, review_count, event, created_at) VALUES ($1, $2, 0, 'expiry', $3)
-ON CONFLICT (uid) DO UPDATE SET review_after = excluded.review_after, claim_token = NULL, claim_until = NULL`
-	// anyDue and readDue: object_expiries_expires_at_idx, then primary keys.
-	anyDue  = `SELECT 1 FROM object_expiries WHERE expires_at <= $1 LIMIT 1`
-	readDue = `
-SELECT e.object, coalesce(o.uid, ''), coalesce(o.kind, ''), coalesce(o.namespace, ''), coalesce(o.name, ''), coalesce(o.revision, 0),
-    coalesce(o.deletion_time, 0), c.body
-FROM (SELECT object, expires_at FROM object_expiries WHERE expires_at <= $1 ORDER BY expires_at, object LIMIT $2) e
-LEFT JOIN objects o ON o.id = e.object LEFT JOIN changes c ON c.revision = o.revision
-ORDER BY e.expires_at, e.object`
-)
-
-// lifetimes says when objects expire.
-type lifetimes struct {
-	events time.Duration                               // 0 means until they are deleted
-	due    func(key object.Key, body []byte) time.Time // Options.Due
-}
-
-// queue adds the statement that sets or deletes the expiry time of an object.
-func (l lifetimes) queue(b *sqldb.Batch, f *effect) {
-	switch {
-	case f.key.Kind != object.Events:
-		if l.due != nil && f.Type != Removed {
-			l.schedule(b, f)
-		}
-	case f.Type == Removed:
-		b.Exec(deleteExpiry, f.id)
-	case l.events > 0:
-		b.Exec(setExpiry, f.id, f.at+l.events.Milliseconds())
-	}
-}
-
-// schedule adds the statement that enqueues an object for the review at which it expires, when that time
-// is new. An object that was restored after its time stays: otherwise it could not come back.
-// The review of an object that expires later, or has left, does nothing.
-func (l lifetimes) schedule(b *sqldb.Batch, f *effect) {
-	due := l.due(f.key, f.body)
-	if due.IsZero() || f.restores.Row != 0 && due.UnixMilli() <= f.at {
-		return
-	}
-	if f.before == nil || !due.Equal(l.due(f.key, f.before.body)) {
-		b.Exec(enqueueExpiry, f.uid, due.UnixMilli(), f.at)
-	}
-}
 
 // removeDue removes the objects whose TTL has ended.
 func (s *Store) removeDue(ctx context.Context) error {
 	for more := true; more; {
-		due, err := s.db.Row(ctx, anyDue, []any{s.now().UnixMilli()}, new(int64))
-		if err == nil && due {
+		found, err := s.db.Row(ctx, due.AnyEvent, []any{s.now().UnixMilli()}, new(int64))
+		if err == nil && found {
 			more, err = s.removeDueOnce(ctx)
 		}
 		if err != nil {
 			return fmt.Errorf("expire objects: %w", err)
 		}
-		more = more && due
+		more = more && found
 	}
 	return nil
 }
@@ -200,7 +139,7 @@ func (s *Store) removeDueOnce(ctx context.Context) (more bool, err error) {
 			tx.Remove(o)
 		}
 		for _, id := range rows {
-			tx.writes.queued.Exec(deleteExpiry, id)
+			tx.writes.queued.Exec(due.DeleteEvent, id)
 		}
 		more, removed = len(rows) == ttlStep, len(objects)
 		return nil
@@ -227,7 +166,7 @@ func (t *Tx) due(ctx context.Context) (rows []int64, objects []*Stored, err erro
 		}
 		objects = append(objects, o)
 		return t.finish(o)
-	}, readDue, t.Now.UnixMilli(), int64(ttlStep))
+	}, due.ReadEvents, t.Now.UnixMilli(), int64(ttlStep))
 	return rows, objects, t.sendAll(ctx, &b)
 }
 

@@ -390,9 +390,7 @@ func (q *statements) add(run []*effect) {
 		q.addCreates(run)
 	}
 	for _, f := range run {
-		if f.Type != Removed || !q.keepExpiries {
-			q.lives.queue(&q.queued, f)
-		}
+		q.lives.queue(&q.queued, f, q.keepExpiries)
 		if f.Type != Removed {
 			imageuse.Queue(&q.queued, q.engine, f.key, f.uid, f.body, cmp.Or(f.before, &noState).body, f.at)
 		}

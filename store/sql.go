@@ -14,8 +14,8 @@ const readRevision = `SELECT current, compacted FROM revision`
 // the lock stays true until its commit. On SQLite the transaction itself is the
 // lock.
 const (
-	lockRevisionSQLite   = `SELECT current, compacted, quotas, changed_at, moved FROM revision`
-	lockRevisionPostgres = `SELECT current, compacted, quotas, changed_at, moved FROM revision FOR UPDATE`
+	lockRevisionSQLite   = `SELECT current, compacted, quotas, changed_at, moved, policies FROM revision`
+	lockRevisionPostgres = `SELECT current, compacted, quotas, changed_at, moved, policies FROM revision FOR UPDATE`
 )
 
 // setRevision ends every write. $2 is how many bytes the write adds to the archive.

@@ -27,7 +27,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store/expiry"
 	"github.com/exeunt/exeunt/store/feed"
@@ -66,9 +65,9 @@ type Options struct {
 	// EventTTL is how long an Event lives after its last write. 0 means until it is
 	// deleted.
 	EventTTL time.Duration
-	// Due returns when an object expires; the zero time: it does not. Each write of an object enqueues
-	// its review for that time. Nil means no object expires but Events.
-	Due func(key object.Key, body []byte) time.Time
+	// Expiry says when objects expire: each write of an object enqueues its review for that time. Nil
+	// means no object expires but Events.
+	Expiry Expiry
 
 	// RingEvents and RingBytes bound the changes that are kept in memory for
 	// watchers; older changes are read from the database. Defaults 32,768 and

@@ -29,6 +29,7 @@ type Tx struct {
 	// quota limits.
 	compacted, quotas int64
 	changedAt, moved  int64 // revision.changed_at and revision.moved
+	policies          int64 // revision of the last write of a policy of expiry
 	author            string
 	effects           []*effect
 	waiting           []*effect // all of one type; their statements are added at once, as a set if possible
@@ -53,10 +54,10 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 		return nil, err
 	}
 	t := &Tx{tx: tx, Now: s.now(), author: authorOf(ctx)}
-	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{s.opts.EventTTL, s.opts.Due}}
+	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{events: s.opts.EventTTL, expiry: s.opts.Expiry}}
 	t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
 	t.flushed.Query(func(row sqldb.Row) error {
-		return row.Scan(&t.revision, &t.compacted, &t.quotas, &t.changedAt, &t.moved)
+		return row.Scan(&t.revision, &t.compacted, &t.quotas, &t.changedAt, &t.moved, &t.policies)
 	}, t.pick(lockRevisionSQLite, lockRevisionPostgres))
 	return t, nil
 }
@@ -76,7 +77,7 @@ func (s *Store) Transact(ctx context.Context, fn func(*Tx) error) error {
 			seal.QueryKey(&t.flushed, &t.sealing)
 		}
 		if err = t.sendAll(ctx, &sqldb.Batch{}); err == nil {
-			err = t.beginLimits(ctx, s.limits)
+			err = errors.Join(t.beginLimits(ctx, s.limits), t.beginExpiry(ctx))
 		}
 		if err != nil {
 			return fmt.Errorf("transact: %w", err)

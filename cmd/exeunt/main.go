@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/exeunt/exeunt/cmd/exeunt/expire"
 	"github.com/exeunt/exeunt/cmd/exeunt/explain"
 	"github.com/exeunt/exeunt/cmd/exeunt/past"
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
@@ -61,7 +62,7 @@ func newRoot() *cobra.Command {
 		SilenceErrors: true,
 		Version:       version(),
 	}
-	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), newFinalizer(), newArchive(), newRestore(), newUndo(), past.NewHistory(&session{}), past.NewBlame(&session{}), past.NewRevert(&session{}), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newDiff(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
+	root.AddCommand(newServe(runServer), newEnvtest(), newConfig(), newPreview(), newWhy(), newKeep(), expire.New(func() expire.Session { return &session{} }), newFinalizer(), newArchive(), newRestore(), newUndo(), past.NewHistory(&session{}), past.NewBlame(&session{}), past.NewRevert(&session{}), newGC(), newConsole(), newNode(), newRegistry(), newUser(), newBackup(), newMigrate(), newDiff(), newStatus(), newKeys(), newBench(), newMan(), newVersion())
 	eachCommand(root, refuseUnknown)
 	eachCommand(root, func(c *cobra.Command) { settings.ReadUnits(c); settings.RefuseSecrets(c) })
 	return root

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/exeunt/exeunt/cmd/exeunt/past"
@@ -59,6 +60,11 @@ func (s *session) Target(args []string) (v1.RestoreSpec, error) {
 // Send implements past.Session.
 func (s *session) Send(ctx context.Context, method, path string, query map[string]string, into any) error {
 	return send(ctx, s.client.rest, request{method: method, path: path, parameters: query}, into)
+}
+
+// Put implements expire.Session.
+func (s *session) Put(ctx context.Context, method, path string, body, into any) error {
+	return send(ctx, s.client.rest, request{method: method, path: path, body: body, patch: types.MergePatchType}, into)
 }
 
 // Kinds implements past.Session.

@@ -1,7 +1,6 @@
 package expiry
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"time"
@@ -17,56 +16,46 @@ import (
 // jobs is the kind that expires by a field of its own.
 const jobs = "jobs.batch"
 
-// Policy is why an object expires, and how it is deleted then.
-type Policy struct {
+// Due is when and why an object expires, and how it is deleted then.
+type Due struct {
 	At time.Time
-	// By is the annotation or the field that says so; empty if the object does not expire.
+	// By is the annotation, the field or the policy that says so; empty if the object does not expire.
 	By string
 	// Propagation is empty for an object whose finalizers say it.
 	Propagation metav1.DeletionPropagation
+	Policy      *Policy // nil: the object says it itself
 }
 
 // ours begins all annotations of this server, as stored bodies have them.
 var ours = []byte(`"lifecycle.exeunt.dev/`)
 
-// Due is Of, for each write of an object: the zero time if it does not expire.
-func Due(key object.Key, body []byte) time.Time {
-	p, err := Of(key, body)
-	if err != nil {
-		return time.Time{} // metadata that cannot be read has no annotations
-	}
-	return p.At
-}
-
-// Of reads from its body when an object expires. It parses only bodies of Jobs, and those with annotations of this server.
-func Of(key object.Key, body []byte) (p Policy, err error) {
-	annotated := bytes.Contains(body, ours)
-	if !annotated && key.Kind != jobs {
-		return p, nil
-	}
-	m, err := object.ParseMeta(body)
-	if err != nil {
-		return p, err
-	}
-	if !slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents) && !slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents) {
-		p.Propagation = metav1.DeletePropagationBackground
-	}
-	p.At, p.By = lifecycle.Expiry(&m)
+// ofItself returns when an object expires by its own annotations and fields.
+func ofItself(key object.Key, m *metav1.ObjectMeta, body []byte) (d Due, err error) {
+	d.Propagation = propagation(m)
+	d.At, d.By = lifecycle.Expiry(m)
 	if key.Kind != jobs {
-		return p, nil
+		return d, nil
 	}
 	var job batchv1.Job
 	if err := json.Unmarshal(body, &job); err != nil {
-		return p, err
+		return d, err
 	}
 	at, ends := finished(&job)
 	if !ends {
-		return p, nil
+		return d, nil
 	}
-	if at, by := lifecycle.Kept(&m, at, "spec.ttlSecondsAfterFinished"); by != "" && (p.By == "" || at.Before(p.At)) {
-		p = Policy{at, by, metav1.DeletePropagationForeground} // as kube-controller-manager does
+	if at, by := lifecycle.Kept(m, at, "spec.ttlSecondsAfterFinished"); by != "" && (d.By == "" || at.Before(d.At)) {
+		d = Due{At: at, By: by, Propagation: metav1.DeletePropagationForeground} // as kube-controller-manager does
 	}
-	return p, nil
+	return d, nil
+}
+
+// propagation is that of an object that says nothing else.
+func propagation(m *metav1.ObjectMeta) metav1.DeletionPropagation {
+	if slices.Contains(m.Finalizers, metav1.FinalizerDeleteDependents) || slices.Contains(m.Finalizers, metav1.FinalizerOrphanDependents) {
+		return ""
+	}
+	return metav1.DeletePropagationBackground
 }
 
 // finished returns when the time to live of a Job that has finished ends.

@@ -1,11 +1,15 @@
 // Package expiry deletes objects whose time is over: those with the annotations
-// lifecycle.exeunt.dev/expires-at or lifecycle.exeunt.dev/ttl, and finished Jobs with
-// spec.ttlSecondsAfterFinished.
+// lifecycle.exeunt.dev/expires-at or lifecycle.exeunt.dev/ttl, finished Jobs with
+// spec.ttlSecondsAfterFinished, and those that an ExpiryPolicy or ClusterExpiryPolicy selects.
 //
 // Each write of such an object enqueues its review for the time at which it expires, in the same
-// transaction (store.Options.Due). The review reads the object again and deletes exactly that
-// version of it, by a request to the API: with admission, guard, archive and audit, as
+// transaction (store.Options.Expiry); each change of a policy enqueues the objects that it selects, in small steps
+// (walk.go). The review reads object and policies again and deletes exactly that
+// version of the object, by a request to the API: with admission, guard, archive and audit, as
 // a client's delete. docs/spec/expiry.md has the races.
+//
+// A policy observes until it is started, waits again when its spec changes, and takes no more objects in
+// a day than a person has confirmed (take.go). Reviews and previews ask one function, judge.decide.
 //
 // The package does not know the API: a function that it gets deletes. Begin with [Expirer.Review].
 package expiry
@@ -21,6 +25,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
@@ -30,96 +36,165 @@ import (
 var queue = review.Queue{
 	Name: "expiry", Table: "expiry_reviews", Key: "uid",
 	Batch: 500, Effects: 64, // deletes that run at once share commits
+	Idle:    time.Second, // a write may let an object expire at once
 	Backoff: review.Backoff{Base: 5 * time.Second, Cap: 10 * time.Minute},
 }
+
+// User is the client that deletes what expires by its own annotations and fields, and a group. What a policy takes is deleted
+// by a user of that group, with the policy in its name.
+const User = "system:exeunt:expiry"
 
 // Options configure an Expirer. Zero fields have defaults.
 type Options struct {
 	Now    func() time.Time
 	Logger *slog.Logger
+	// Kinds decodes objects for fields and conditions, and has the kinds of policies.
+	Kinds *kind.Registry
 	// Delete deletes an object as a client would. Errors: object.NotFound and object.Conflict if the
 	// preconditions do not hold.
-	Delete func(ctx context.Context, o object.Object, options metav1.DeleteOptions) error
+	Delete func(ctx context.Context, user string, o object.Object, options metav1.DeleteOptions) error
 }
 
-// Expirer is the reviewer of the queue.
+// Expirer is the reviewer of the queue of objects, and, as walker, of the queue of policies.
 type Expirer struct {
-	store  *store.Store
-	opts   Options
-	engine *review.Engine
+	db       *sqldb.DB
+	store    *store.Store
+	opts     Options
+	engine   *review.Engine
+	walkers  *review.Engine
+	taker    taker
+	policies Policies
+	// afterPage, if set, is called by tests between the read of a page of objects and the transaction with its rows.
+	afterPage func()
 }
 
 // New makes an Expirer.
 func New(db *sqldb.DB, st *store.Store, o Options) (*Expirer, error) {
-	if o.Delete == nil {
-		return nil, errors.New("new expirer: it needs a way to delete")
+	if o.Delete == nil || o.Kinds == nil {
+		return nil, errors.New("new expirer: it needs kinds and a way to delete")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	e := &Expirer{store: st, opts: o}
+	e := &Expirer{db: db, store: st, opts: o}
+	e.taker = taker{db: db, now: o.Now}
 	var err error
-	e.engine, err = review.New(db, queue, e, review.Transactions(db), review.Options{Now: o.Now, Logger: o.Logger})
+	options := review.Options{Now: o.Now, Logger: o.Logger}
+	if e.engine, err = review.New(db, queue, e, review.Transactions(db), options); err == nil {
+		e.walkers, err = review.New(db, policyQueue, walker{e}, review.Transactions(db), options)
+	}
 	return e, err
 }
 
-// Run deletes what expires until the context ends.
-func (e *Expirer) Run(ctx context.Context) error { return e.engine.Run(ctx) }
-
-// Engine returns the review engine, for metrics.
-func (e *Expirer) Engine() *review.Engine { return e.engine }
+// Engines returns the review engines, to run and for metrics.
+func (e *Expirer) Engines() []*review.Engine { return []*review.Engine{e.engine, e.walkers} }
 
 // Review implements review.Reviewer. The deletes are transactions of their own.
 func (e *Expirer) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
 	verdicts := make([]review.Verdict, len(tasks))
 	for i, task := range tasks {
-		verdicts[i] = review.Outside(func(ctx context.Context) review.Verdict { return e.expire(ctx, types.UID(task.Key)) })
+		verdicts[i] = review.Outside(func(ctx context.Context) review.Verdict { return e.expire(ctx, task) })
 	}
 	return verdicts, nil
 }
 
+const (
+	// countingWait is when an object is looked at again whose policy is being counted.
+	countingWait = 2 * time.Second
+	// restoredWait is when a restored object is looked at again, only to see whether it is still there.
+	restoredWait = 30 * 24 * time.Hour
+	// restored is the event of rows that the store writes when it restores an object whose time is over.
+	restored = "restored"
+)
+
 // expire deletes an object if it is still to expire now.
-func (e *Expirer) expire(ctx context.Context, uid types.UID) review.Verdict {
-	o, err := e.store.Reader().GetByUID(ctx, uid)
+func (e *Expirer) expire(ctx context.Context, task review.Task) review.Verdict {
+	o, err := e.store.Reader().GetByUID(ctx, types.UID(task.Key))
 	if err != nil {
 		return review.Failed(err)
 	}
 	if o == nil || o.Deletion != 0 {
 		return review.Kept()
 	}
-	p, err := Of(o.Key, o.Body)
-	switch wait := p.At.Sub(e.opts.Now()); {
-	case err != nil:
+	set, err := e.policies.Now(ctx, e.store.Reader())
+	if err != nil {
 		return review.Failed(err)
-	case p.By == "":
-		return review.Kept()
+	}
+	now, nothing := e.opts.Now(), review.Kept()
+	var after time.Time
+	if task.Event == restored {
+		after, nothing = task.Created, review.Again(restoredWait)
+	}
+	uncounted := false
+	j := judge{kinds: e.opts.Kinds.Snapshot(), set: set, counts: (*Policy).Started, may: func(ctx context.Context, p *Policy) (bool, error) {
+		answer, err := e.taker.take(ctx, p)
+		uncounted = uncounted || answer == takeLater
+		return answer == taken, err
+	}}
+	d, err := j.decide(ctx, o, after, now)
+	wait := d.At.Sub(now)
+	switch {
+	case err != nil && (d.By == "" || wait > 0):
+		return review.Failed(err)
+	case uncounted && (d.By == "" || wait > countingWait):
+		return review.Again(countingWait)
+	case d.By == "":
+		return nothing
 	case wait > 0:
 		return review.Again(wait)
 	}
+	return e.delete(ctx, o, d)
+}
+
+func (e *Expirer) delete(ctx context.Context, o *store.Stored, d Due) review.Verdict {
 	version := o.ResourceVersion()
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &version}}
-	if p.Propagation != "" {
-		options.PropagationPolicy = &p.Propagation
+	if d.Propagation != "" {
+		options.PropagationPolicy = &d.Propagation
 	}
-	err = e.opts.Delete(ctx, o.Object, options)
+	user := User
+	if d.Policy != nil {
+		user, options.GracePeriodSeconds = d.Policy.Actor(), d.Policy.Grace
+	}
+	err := e.opts.Delete(ctx, user, o.Object, options)
+	if err != nil && d.Policy != nil {
+		if back := e.taker.giveBack(ctx, d.Policy); back != nil {
+			return review.Failed(errors.Join(err, back))
+		}
+	}
 	switch {
 	case object.Is(err, object.NotFound):
 		return review.Kept()
 	case object.Is(err, object.Conflict):
 		return review.Again(0) // another write came first: read again
 	case err != nil:
-		return review.Failed(fmt.Errorf("delete %s, which expired at %s by %s: %w", o.Key, p.At.Format(time.RFC3339), p.By, err))
+		return review.Failed(fmt.Errorf("delete %s, which expired at %s by %s: %w", o.Key, d.At.Format(time.RFC3339), d.By, err))
 	}
-	e.opts.Logger.Info("object expired", "object", o.Key.String(), "uid", uid, "at", p.At, "by", p.By)
+	e.opts.Logger.Info("object expired", "object", o.Key.String(), "uid", o.UID, "at", d.At, "by", d.By)
 	return review.Acted()
 }
 
-// lastError reads the failure of a review.
-const lastError = `SELECT coalesce(last_error, '') FROM expiry_reviews WHERE uid = $1`
+// Next returns when an object expires by what it says and by the policies that have been started, and why its last
+// delete was refused; no By: it does not expire.
+func Next(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, policies *Policies, o *store.Stored) (d Due, failure string, err error) {
+	var restoredAt int64
+	if _, err := sqldb.First(ctx, r, []any{&failure, &restoredAt}, lastError, string(o.UID)); err != nil {
+		return d, "", err
+	}
+	set, err := policies.Now(ctx, r)
+	if err != nil {
+		return d, "", err
+	}
+	j := judge{kinds: kinds, set: set, counts: (*Policy).Started}
+	d, err = j.decide(ctx, o, since(restoredAt), lifecycle.Forever)
+	return d, failure, err
+}
 
-// Failure returns why the last delete of an expired object was refused; empty if none was.
-func Failure(ctx context.Context, r *store.Reader, uid types.UID) (failure string, err error) {
-	_, err = sqldb.First(ctx, r, []any{&failure}, lastError, string(uid))
-	return failure, err
+// since is when an object was restored; zero if it was not.
+func since(at int64) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(at)
 }

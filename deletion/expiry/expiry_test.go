@@ -12,8 +12,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
@@ -40,10 +43,14 @@ func each(t *testing.T, test func(*world)) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := &world{t: t, now: born.Add(time.Hour), before: func(object.Object) error { return nil }}
 		clock := func() time.Time { return w.now }
-		w.store = storetest.Run(t, store.Options{DB: db, Due: Due, Now: clock, Archive: store.ArchiveOptions{For: 1000 * time.Hour}})
+		w.store = storetest.Run(t, store.Options{DB: db, Expiry: &Policies{}, Now: clock, Archive: store.ArchiveOptions{For: 1000 * time.Hour}})
 		storetest.Create(t, w.store, storetest.Namespace(t, "shop"))
-		var err error
-		w.Expirer, err = New(db, w.store, Options{Now: clock, Logger: slog.New(slog.DiscardHandler), Delete: w.delete})
+		own, err := Kinds()
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds := kind.NewRegistry(append(builtin.Kinds(), own...))
+		w.Expirer, err = New(db, w.store, Options{Now: clock, Logger: slog.New(slog.DiscardHandler), Kinds: kinds, Delete: w.delete})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,12 +58,12 @@ func each(t *testing.T, test func(*world)) {
 	})
 }
 
-func (w *world) delete(ctx context.Context, o object.Object, options metav1.DeleteOptions) error {
+func (w *world) delete(ctx context.Context, user string, o object.Object, options metav1.DeleteOptions) error {
 	if err := w.before(o); err != nil {
 		return err
 	}
 	w.deletes++
-	_, err := w.store.Delete(ctx, store.DeleteRequest{Key: o.Key, Options: options, Actor: "expiry"})
+	_, err := w.store.Delete(ctx, store.DeleteRequest{Key: o.Key, Options: options, Actor: user})
 	return err
 }
 
@@ -64,11 +71,15 @@ func (w *world) delete(ctx context.Context, o object.Object, options metav1.Dele
 func (w *world) settle() {
 	w.t.Helper()
 	for range 1000 {
-		r, err := w.engine.RunOne(w.t.Context())
-		if err != nil {
-			w.t.Fatal(err)
+		claimed := 0
+		for _, engine := range []*review.Engine{w.walkers, w.engine} {
+			r, err := engine.RunOne(w.t.Context())
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			claimed += r.Claimed
 		}
-		if r.Claimed == 0 {
+		if claimed == 0 {
 			return
 		}
 	}
@@ -226,7 +237,11 @@ func TestRefusedDelete(t *testing.T) {
 		w.now = born.Add(2 * time.Hour)
 		w.settle()
 		w.wantThere("a", true)
-		failure, err := Failure(t.Context(), w.store.Reader(), o.UID)
+		stored, err := w.store.Reader().GetByUID(t.Context(), o.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, failure, err := Next(t.Context(), w.store.Reader(), w.opts.Kinds.Snapshot(), &w.policies, stored)
 		if err != nil || failure == "" {
 			t.Errorf("the failure is %q, %v", failure, err)
 		}
@@ -284,8 +299,8 @@ func TestPropagation(t *testing.T) {
 				m.Finalizers = []string{finalizer}
 			}
 		})
-		if p, err := Of(r.Key, r.Body); err != nil || p.By != lifecycle.ExpiresAt || p.Propagation != want {
-			t.Errorf("with the finalizer %q: %+v, %v", finalizer, p, err)
+		if all, err := new(Set).dues(r.Key, r.Body, time.Time{}, nil); err != nil || len(all) != 1 || all[0].By != lifecycle.ExpiresAt || all[0].Propagation != want {
+			t.Errorf("with the finalizer %q: %+v, %v", finalizer, all, err)
 		}
 	}
 }
@@ -311,15 +326,15 @@ func TestDue(t *testing.T) {
 		{"not yet failed", job(`"ttlSecondsAfterFinished":60},` + complete("FailureTarget")), 0},
 	}
 	for _, tt := range tests {
-		got := Due(object.Key{Kind: jobs, Namespace: "shop", Name: "j"}, tt.body)
+		got, _ := new(Set).earliest(object.Key{Kind: jobs, Namespace: "shop", Name: "j"}, tt.body)
 		if tt.want == 0 && !got.IsZero() || tt.want != 0 && !got.Equal(time.Unix(0, 0).Add(tt.want)) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
-		if got := Due(keyOf("j"), tt.body); !got.IsZero() {
+		if got, _ := new(Set).earliest(keyOf("j"), tt.body); !got.IsZero() {
 			t.Errorf("%s: an object of another kind expires at %v", tt.name, got)
 		}
 	}
-	if got := Due(keyOf("a"), []byte(`{"metadata":"lifecycle.exeunt.dev/`)); !got.IsZero() {
+	if got, _ := new(Set).earliest(keyOf("a"), []byte(`{"metadata":"lifecycle.exeunt.dev/`)); !got.IsZero() {
 		t.Errorf("a body that is no JSON expires at %v", got)
 	}
 }

@@ -249,14 +249,13 @@ func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
 
 // expires is the reason of an object that the server deletes at a time. Its review may have failed.
 func (t *reporter) expires(h *store.Stored) (*v1.Reason, error) {
-	p, err := expiry.Of(h.Key, h.Body)
+	p, failure, err := expiry.Next(t.ctx, &t.r.Reader, t.kinds, &t.s.policies, h)
 	if err != nil || p.By == "" {
 		return nil, err
 	}
 	ref := t.reference(h.Key, h.UID)
 	message := fmt.Sprintf("it expires at %s by %s", p.At.UTC().Format(time.RFC3339), p.By)
-	failure, err := expiry.Failure(t.ctx, &t.r.Reader, h.UID)
-	if err == nil && failure != "" {
+	if failure != "" {
 		message = fmt.Sprintf("it expired at %s by %s; the server tries again: %s", p.At.UTC().Format(time.RFC3339), p.By, failure)
 	}
 	return &v1.Reason{Type: v1.ReasonExpires, Message: message, Resolve: "to keep it: exeunt keep " + deletion.Target(ref)}, err
@@ -301,6 +300,7 @@ type Service struct {
 	kinds    *kind.Registry
 	previews *preview.Service
 	opts     Options
+	policies expiry.Policies
 }
 
 // New makes a service. The previews count the cascades that the guard holds.

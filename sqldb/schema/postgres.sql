@@ -1404,6 +1404,61 @@ COMMENT ON COLUMN dropped_references.reference IS 'the OwnerReference as it was 
 
 COMMENT ON COLUMN dropped_references.known IS 'uids of the owners that restores gave the dependent, JSON; any other was added by a client';
 
+CREATE TABLE expiry_policies (
+    uid text COLLATE "C" NOT NULL,
+    state text NOT NULL,
+    place text DEFAULT ''::text NOT NULL,
+    walked_at bigint,
+    scope bigint DEFAULT 0 NOT NULL,
+    selected bigint DEFAULT 0 NOT NULL,
+    due bigint DEFAULT 0 NOT NULL,
+    day bigint DEFAULT 0 NOT NULL,
+    today bigint DEFAULT 0 NOT NULL,
+    taken bigint DEFAULT 0 NOT NULL,
+    taken_at bigint,
+    waits bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT expiry_policies_pkey PRIMARY KEY (uid)
+) WITH (fillfactor=50);
+
+COMMENT ON TABLE expiry_policies IS 'What the server knows about each ExpiryPolicy and ClusterExpiryPolicy besides the object.';
+
+COMMENT ON COLUMN expiry_policies.state IS 'the generation and the annotation that the row is about';
+
+COMMENT ON COLUMN expiry_policies.place IS 'the last object that was enqueued: resource, namespace and name, with spaces between';
+
+COMMENT ON COLUMN expiry_policies.walked_at IS 'when the last object was; null: not yet. Before, the policy takes nothing';
+
+COMMENT ON COLUMN expiry_policies.scope IS 'how many objects of its resources there were';
+
+COMMENT ON COLUMN expiry_policies.selected IS 'of them selected';
+
+COMMENT ON COLUMN expiry_policies.due IS 'of them due';
+
+COMMENT ON COLUMN expiry_policies.day IS 'the last day on which it took an object, in days since 1970';
+
+COMMENT ON COLUMN expiry_policies.today IS 'how many it took on that day';
+
+COMMENT ON COLUMN expiry_policies.taken IS 'how many it took';
+
+COMMENT ON COLUMN expiry_policies.waits IS '1: it has reached what it may take without a confirmation';
+
+CREATE TABLE expiry_policy_reviews (
+    uid text COLLATE "C" NOT NULL,
+    review_after bigint NOT NULL,
+    review_count integer NOT NULL,
+    event text NOT NULL,
+    created_at bigint NOT NULL,
+    last_error text,
+    claim_token text,
+    claim_until bigint,
+    traceparent text,
+    CONSTRAINT expiry_policy_reviews_pkey PRIMARY KEY (uid)
+) WITH (fillfactor=50);
+
+CREATE INDEX expiry_policy_reviews_review_after_idx ON public.expiry_policy_reviews USING btree (review_after);
+
+COMMENT ON TABLE expiry_policy_reviews IS 'ExpiryPolicies and ClusterExpiryPolicies that were written, by uid: see package review for the columns. The review of a new state of a policy enqueues the objects that it selects, and writes its status.';
+
 CREATE TABLE expiry_reviews (
     uid text COLLATE "C" NOT NULL,
     review_after bigint NOT NULL,
@@ -2254,6 +2309,7 @@ CREATE TABLE revision (
     quotas bigint DEFAULT 0 NOT NULL,
     changed_at bigint DEFAULT 0 NOT NULL,
     moved bigint DEFAULT 0 NOT NULL,
+    policies bigint DEFAULT 0 NOT NULL,
     CONSTRAINT revision_one_check CHECK ((one = 1)),
     CONSTRAINT revision_pkey PRIMARY KEY (one)
 ) WITH (fillfactor=10);
@@ -2271,6 +2327,8 @@ COMMENT ON COLUMN revision.quotas IS 'revision of the last change to what a Reso
 COMMENT ON COLUMN revision.changed_at IS 'changes.at of the newest revision';
 
 COMMENT ON COLUMN revision.moved IS 'states that changes up to this revision replaced are not in the log any more';
+
+COMMENT ON COLUMN revision.policies IS 'revision of the last write of an ExpiryPolicy or ClusterExpiryPolicy';
 
 CREATE TABLE seal_keys (
     name text COLLATE "C" NOT NULL,

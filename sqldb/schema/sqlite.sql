@@ -369,6 +369,38 @@ CREATE TABLE dropped_references (
 
 CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
 
+CREATE TABLE expiry_policies (
+    -- What the server knows about each ExpiryPolicy and ClusterExpiryPolicy besides the object.
+    uid       TEXT PRIMARY KEY,
+    state     TEXT NOT NULL,              -- the generation and the annotation that the row is about
+    place     TEXT NOT NULL DEFAULT '',   -- the last object that was enqueued: resource, namespace and name, with spaces between
+    walked_at INTEGER,                    -- when the last object was; null: not yet. Before, the policy takes nothing
+    scope     INTEGER NOT NULL DEFAULT 0, -- how many objects of its resources there were
+    selected  INTEGER NOT NULL DEFAULT 0, -- of them selected
+    due       INTEGER NOT NULL DEFAULT 0, -- of them due
+    day       INTEGER NOT NULL DEFAULT 0, -- the last day on which it took an object, in days since 1970
+    today     INTEGER NOT NULL DEFAULT 0, -- how many it took on that day
+    taken     INTEGER NOT NULL DEFAULT 0, -- how many it took
+    taken_at  INTEGER,
+    waits     INTEGER NOT NULL DEFAULT 0  -- 1: it has reached what it may take without a confirmation
+) STRICT;
+
+CREATE TABLE expiry_policy_reviews (
+    -- ExpiryPolicies and ClusterExpiryPolicies that were written, by uid: see package review for the columns.
+    -- The review of a new state of a policy enqueues the objects that it selects, and writes its status.
+    uid          TEXT PRIMARY KEY,
+    review_after INTEGER NOT NULL,
+    review_count INTEGER NOT NULL,
+    event        TEXT NOT NULL,
+    created_at   INTEGER NOT NULL,
+    last_error   TEXT,
+    claim_token  TEXT,
+    claim_until  INTEGER,
+    traceparent  TEXT
+) STRICT;
+
+CREATE INDEX expiry_policy_reviews_review_after_idx ON expiry_policy_reviews (review_after);
+
 CREATE TABLE expiry_reviews (
     -- Objects that expire, by uid, each due at the time at which it expires: see package review for the columns.
     -- A row may outlive its object: then its review deletes it.
@@ -1516,9 +1548,9 @@ CREATE TABLE revision (
     compacted INTEGER NOT NULL,          -- states before this revision are gone
     archived  INTEGER NOT NULL DEFAULT 0, -- bytes of the bodies that the archive holds: kept here because every write changes this row anyway
     quotas    INTEGER NOT NULL DEFAULT 0  -- revision of the last change to what a ResourceQuota limits: every write reads this row anyway
-, changed_at INTEGER NOT NULL DEFAULT 0, moved      INTEGER NOT NULL DEFAULT 0) STRICT;
+, changed_at INTEGER NOT NULL DEFAULT 0, moved      INTEGER NOT NULL DEFAULT 0, policies INTEGER NOT NULL DEFAULT 0) STRICT;
 
-INSERT INTO revision VALUES (1, 1, 0, 0, 0, 0, 1);
+INSERT INTO revision VALUES (1, 1, 0, 0, 0, 0, 1, 0);
 
 CREATE TABLE seal_keys (
     -- The keys that may have sealed a body. A server without one of them is
