@@ -56,7 +56,7 @@ func (r *resource) serveGet(w http.ResponseWriter, req *http.Request, name strin
 func (r *resource) writeObject(w http.ResponseWriter, code int, o object.Object) {
 	buf := getBuffer()
 	defer putBuffer(buf)
-	*buf = r.appendWire((*buf)[:0], r.prefix, o)
+	*buf = r.v.AppendWire((*buf)[:0], r.prefix, o)
 	*buf = append(*buf, '\n')
 	h := w.Header()
 	h["Content-Type"] = jsonContentType

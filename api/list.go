@@ -223,7 +223,7 @@ func (r *resource) streamList(out *stream, listing *store.Listing, after func(ob
 		if n > 0 {
 			out.buf = append(out.buf, ',')
 		}
-		out.buf = r.appendWire(out.buf, r.item, o)
+		out.buf = r.v.AppendWire(out.buf, r.item, o)
 		last = o.Key
 		if bytes := listing.Bytes(); bytes != held {
 			held = bytes

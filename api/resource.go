@@ -64,19 +64,6 @@ func (r *resource) decode(o object.Object) (runtime.Object, error) {
 	return obj, nil
 }
 
-// appendWire appends a stored object as JSON. The kind is Raw, so no body names its
-// version, except for a moment in which another replica knows of a changed storage version
-// and this one does not.
-func (r *resource) appendWire(dst, prefix []byte, o object.Object) []byte {
-	body := o.Body
-	if r.v.Kind.Definition != "" && object.MayHaveVersion(body) {
-		if _, unmarked, err := object.CutVersion(body); err == nil {
-			body = unmarked
-		}
-	}
-	return object.AppendWire(dst, prefix, body, o.Revision)
-}
-
 // decodeAll decodes a page of stored objects, with few calls of a conversion webhook.
 func (r *resource) decodeAll(ctx context.Context, stored []object.Object) ([]runtime.Object, error) {
 	if r.v.DecodeAll != nil {

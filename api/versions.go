@@ -49,7 +49,7 @@ func (r *resource) wire(o object.Object) ([]byte, error) {
 		}
 		o.Body = body
 	}
-	return r.appendWire(nil, r.prefix, o), nil
+	return r.v.AppendWire(nil, r.prefix, o), nil
 }
 
 // A namespace that was created again has the name of the earlier one, and rights go by names. Who has the verb history in

@@ -82,7 +82,7 @@ func (j *jsonWatch) frame(dst []byte, t watch.EventType, o object.Object) []byte
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, t...)
 	dst = append(dst, `","object":`...)
-	dst = j.r.appendWire(dst, j.r.prefix, o)
+	dst = j.r.v.AppendWire(dst, j.r.prefix, o)
 	return append(dst, '}', '\n')
 }
 

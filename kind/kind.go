@@ -186,6 +186,19 @@ type Wire struct {
 	Custom bool
 }
 
+// AppendWire appends a stored object as JSON, behind a prefix of object.WirePrefix. The kind is Raw, so no body names its
+// version, except for a moment in which another replica knows of a changed storage version
+// and this one does not.
+func (v *Version) AppendWire(dst, prefix []byte, o object.Object) []byte {
+	body := o.Body
+	if v.Kind.Definition != "" && object.MayHaveVersion(body) {
+		if _, unmarked, err := object.CutVersion(body); err == nil {
+			body = unmarked
+		}
+	}
+	return object.AppendWire(dst, prefix, body, o.Revision)
+}
+
 // Resource returns the version's group, version and plural.
 func (v *Version) Resource() schema.GroupVersionResource {
 	return v.GVK.GroupVersion().WithResource(v.Kind.Plural)

@@ -22,6 +22,9 @@ func (s *Store) Get(ctx context.Context, key object.Key) (object.Object, error) 
 	return s.read(ctx, key)
 }
 
+// Cache has a state that was read in memory for the request that reads it next.
+func (s *Store) Cache(o object.Object) { s.bodies.put(o.Revision, o.Body) }
+
 // Recent returns the newest state of an object that this process knows, where Get would ask the
 // database: on PostgreSQL, where another replica may have changed or removed the object. Decide with
 // it only what an update with its revision confirms (UpdateRequest.IfRevision).

@@ -190,12 +190,9 @@ LIMIT $7`
 // fillPast reads those objects of a part of the run that are in the history. Decompressing takes most of the time, so it
 // uses all processors.
 func (l *Listing) fillPast(ctx context.Context, s *Snapshot, from, to int) error {
-	if len(l.rows) == 0 {
-		return nil
-	}
 	var picks []history.Pick
 	var places []int
-	for i := from; i < to; i++ {
+	for i := from; i < min(to, len(l.rows)); i++ { // without rows the state is not in the history
 		if l.rows[i] != 0 {
 			picks, places = append(picks, history.Pick{Row: l.rows[i], Revision: l.revision}), append(places, i)
 		}

@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
+	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/types"
-	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -247,6 +246,9 @@ func (a *Archive) thenAndNow(ctx context.Context, k *kind.Kind, t target, key ob
 			all = append(all, &difference{k.Stored(), o, object.Object{}})
 		}
 	}
+	slices.SortFunc(all, func(a, b *difference) int {
+		return cmp.Or(cmp.Compare(a.key().Namespace, b.key().Namespace), cmp.Compare(a.key().Name, b.key().Name))
+	})
 	return all, nil
 }
 
@@ -269,24 +271,17 @@ func (a *Archive) compareOne(ctx context.Context, t target, d *difference, f *fo
 	if d.now.Revision == d.then.Revision {
 		return nil
 	}
-	var metas [2]metav1.ObjectMeta
+	var going [2]bool // now, and then
 	for i, o := range []object.Object{d.now, d.then} {
-		if o.Body == nil {
-			continue
-		}
-		var err error
-		if metas[i], err = object.ParseMeta(o.Body); err != nil {
-			return err
-		}
-		if whole && metav1.GetControllerOf(&metas[i]) != nil {
+		if whole && gjson.GetBytes(o.Body, "metadata.ownerReferences.#(controller==true)").Exists() {
 			return nil
 		}
+		going[i] = gjson.GetBytes(o.Body, "metadata.deletionTimestamp").Type == gjson.String
 	}
-	now, then := &metas[0], &metas[1]
 	switch {
-	case then.DeletionTimestamp != nil || d.then.Body == nil && now.DeletionTimestamp != nil: // it was going then, or is
+	case going[1] || d.then.Body == nil && going[0]:
 		return nil
-	case now.DeletionTimestamp != nil:
+	case going[0]:
 		f.revert.failed = append(f.revert.failed, resultFor(d, v1.Failed, "it is being deleted: revert again when it is gone"))
 	case d.then.Body == nil:
 		f.revert.deletes = append(f.revert.deletes, d)
@@ -327,21 +322,15 @@ func (a *Archive) recreate(ctx context.Context, d *difference, f *found) error {
 
 // sameState reports whether an object is as it was, in what a revert changes.
 func sameState(d difference, withStatus, withOwners bool) (bool, error) {
-	var states [2]map[string]any
-	for i, body := range [][]byte{d.now.Body, d.then.Body} {
-		if err := utiljson.Unmarshal(body, &states[i]); err != nil {
-			return false, err
+	return v1.Same(d.now.Body, d.then.Body, func(in, field string) bool {
+		switch {
+		case in == "":
+			return field == "status" && !withStatus
+		case in == "metadata":
+			return field != "labels" && field != "annotations" && (field != "ownerReferences" || !withOwners)
 		}
-		m, _ := states[i]["metadata"].(map[string]any)
-		if !withOwners {
-			delete(m, "ownerReferences")
-		}
-		states[i]["metadata"] = []any{m["labels"], m["annotations"], m["ownerReferences"]}
-		if !withStatus {
-			delete(states[i], "status")
-		}
-	}
-	return reflect.DeepEqual(states[0], states[1]), nil
+		return false
+	})
 }
 
 func resultFor(d *difference, outcome v1.Outcome, reason string) v1.RestoreResult {

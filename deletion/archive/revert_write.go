@@ -109,6 +109,7 @@ func (r *restoration) changeOne(ctx context.Context, d *difference) (v1.RestoreR
 		if then, err = wireWith(d.version, latest, d.then.Body, m); err != nil {
 			return nil, apierrors.NewBadRequest("what it was cannot be read by the definition of now: " + err.Error())
 		}
+		r.store.Cache(latest) // the request reads it next
 		return r.write(ctx, d, http.MethodPut, "", then)
 	})
 	if err == nil && d.version.Status != nil && r.spec.WithStatus {
@@ -181,12 +182,16 @@ func (r *restoration) atVersion(ctx context.Context, d *difference, send func(no
 // metadata is that of now with the labels, the annotations and the owners of then, as far as these exist. Finalizers are
 // not reverted: the client that set one may be done, and would not remove one that comes back.
 func (r *restoration) metadata(ctx context.Context, d *difference, now object.Object) (m metav1.ObjectMeta, err error) {
-	was, err := object.ParseMeta(d.then.Body)
-	if err == nil {
-		m, err = object.ParseMeta(now.Body)
-	}
-	if err != nil {
+	if m, err = object.ParseMeta(now.Body); err != nil {
 		return m, err
+	}
+	var was metav1.ObjectMeta
+	for name, field := range map[string]any{"labels": &was.Labels, "annotations": &was.Annotations, "ownerReferences": &was.OwnerReferences} {
+		if value := gjson.GetBytes(d.then.Body, "metadata."+name); value.Exists() {
+			if err := json.Unmarshal([]byte(value.Raw), field); err != nil {
+				return m, err
+			}
+		}
 	}
 	for _, mark := range []string{lifecycle.ConfirmCascade, lifecycle.HeldAbove} {
 		delete(was.Annotations, mark) // of a deletion then
@@ -261,6 +266,9 @@ func refusedWrite(d *difference, err error) (v1.RestoreResult, error) {
 
 // wireOf is a stored object as clients of a version see it.
 func wireOf(v *kind.Version, o object.Object) ([]byte, error) {
+	if v.Raw {
+		return v.AppendWire(nil, object.WirePrefix(v.GVK), o), nil
+	}
 	obj, err := v.Decode(o.Body, o.ResourceVersion())
 	if err != nil {
 		return nil, err

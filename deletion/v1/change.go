@@ -2,72 +2,64 @@ package v1
 
 import (
 	"bytes"
-	"encoding/json"
-	"fmt"
-	"maps"
+	"errors"
 	"slices"
 	"strconv"
+
+	"github.com/tidwall/gjson"
 )
 
 // maxChanges bounds the changes that a result names.
 const maxChanges = 50
 
 // Changes compares two states of an object.
-func Changes(was, is []byte) ([]Change, error) {
-	if bytes.Equal(was, is) {
-		return nil, nil
-	}
-	var before, after any
-	if err := json.Unmarshal(was, &before); err != nil {
-		return nil, fmt.Errorf("compare objects: %w", err)
-	}
-	if err := json.Unmarshal(is, &after); err != nil {
-		return nil, fmt.Errorf("compare objects: %w", err)
-	}
-	var c comparison
-	c.compare("", before, after)
-	return c.found, nil
-}
+func Changes(was, is []byte) ([]Change, error) { return differences(was, is, maxChanges, nil) }
 
 // Differences is Changes without what every write changes: managedFields, generation and resourceVersion.
 func Differences(was, is []byte) ([]Change, error) {
-	var states [2]any
-	for i, text := range [][]byte{was, is} {
-		var state map[string]any
-		if err := json.Unmarshal(text, &state); err != nil {
-			return nil, fmt.Errorf("compare objects: %w", err)
-		}
-		if m, ok := state["metadata"].(map[string]any); ok {
-			for _, field := range []string{"managedFields", "generation", "resourceVersion"} {
-				delete(m, field)
-			}
-		}
-		states[i] = state
+	return differences(was, is, maxChanges, func(in, field string) bool {
+		return in == "metadata" && (field == "managedFields" || field == "generation" || field == "resourceVersion")
+	})
+}
+
+// Same reports whether two states are the same but for fields that skip names, by the path of what they are in and their name.
+func Same(was, is []byte, skip func(in, field string) bool) (bool, error) {
+	found, err := differences(was, is, 1, skip)
+	return len(found) == 0, err
+}
+
+func differences(was, is []byte, most int, skip func(in, field string) bool) ([]Change, error) {
+	if bytes.Equal(was, is) {
+		return nil, nil
 	}
-	var c comparison
-	c.compare("", states[0], states[1])
+	if !gjson.ValidBytes(was) || !gjson.ValidBytes(is) {
+		return nil, errors.New("compare objects: not JSON")
+	}
+	c := comparison{most: most, skip: skip}
+	c.compare("", gjson.ParseBytes(was), gjson.ParseBytes(is))
 	return c.found, nil
 }
 
-// comparison collects differences by the path of the field.
-type comparison struct{ found []Change }
+// comparison collects differences by the path of the field. It parses only values that differ as texts.
+type comparison struct {
+	found []Change
+	most  int
+	skip  func(in, field string) bool // nil: nothing is skipped
+}
 
-func (c *comparison) compare(path string, before, after any) {
-	switch b := before.(type) {
-	case map[string]any:
-		if a, ok := after.(map[string]any); ok {
-			c.fields(path, b, a)
-			return
-		}
-	case []any:
-		if a, ok := after.([]any); ok && len(a) == len(b) {
+func (c *comparison) compare(path string, before, after gjson.Result) {
+	switch {
+	case before.Raw == after.Raw, before.Type == gjson.String && after.Type == gjson.String && before.Str == after.Str:
+		return
+	case before.IsObject() && after.IsObject():
+		c.fields(path, before.Map(), after.Map())
+		return
+	case before.IsArray() && after.IsArray():
+		b, a := before.Array(), after.Array()
+		if len(b) == len(a) {
 			for i := range b {
 				c.compare(path+"["+strconv.Itoa(i)+"]", b[i], a[i])
 			}
-			return
-		}
-	default:
-		if before == after {
 			return
 		}
 	}
@@ -75,21 +67,34 @@ func (c *comparison) compare(path string, before, after any) {
 }
 
 func (c *comparison) add(change Change) {
-	if len(c.found) < maxChanges {
+	if len(c.found) < c.most {
 		c.found = append(c.found, change)
 	}
 }
 
-func (c *comparison) fields(path string, before, after map[string]any) {
-	all := maps.Clone(before)
-	maps.Copy(all, after)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
+func (c *comparison) fields(path string, before, after map[string]gjson.Result) {
+	var names []string
+	for name, b := range before {
+		if a, has := after[name]; !has || a.Raw != b.Raw {
+			names = append(names, name)
+		}
+	}
+	for name := range after {
+		if _, had := before[name]; !had {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if c.skip != nil && c.skip(path, name) || len(c.found) == c.most {
+			continue
+		}
+		b, had := before[name]
+		a, has := after[name]
 		full := name
 		if path != "" {
 			full = path + "." + name
 		}
-		b, had := before[name]
-		a, has := after[name]
 		switch {
 		case had && has:
 			c.compare(full, b, a)
@@ -104,13 +109,9 @@ func (c *comparison) fields(path string, before, after map[string]any) {
 // maxShown bounds the text of a value.
 const maxShown = 200
 
-func shown(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		return ""
+func shown(value gjson.Result) string {
+	if len(value.Raw) > maxShown {
+		return value.Raw[:maxShown] + "…"
 	}
-	if len(text) > maxShown {
-		return string(text[:maxShown]) + "…"
-	}
-	return string(text)
+	return value.Raw
 }
