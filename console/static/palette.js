@@ -9,6 +9,9 @@ import { get, kinds, pathOf, query, forEach } from "./api.js";
 const heads = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 const mostOptions = 30;
 
+/** @param {Option} o */
+const keyOf = (o) => [o.what, o.label, o.hint].join("\n");
+
 /** The kinds that a word may mean, the best first. @param {string} word */
 async function kindsOf(word) {
   if (!word) return [];
@@ -87,22 +90,23 @@ export function Palette({ input, show, namespace }) {
   const [open, setOpen] = useState(false);
   show.current = () => setOpen(true);
   const [list, setList] = useState(/** @type {Option[]} */ ([]));
-  const [at, setAt] = useState(-1); // the option that the arrows chose
+  const [chosen, setChosen] = useState(""); // the option that the arrows chose: it stays the same when another list comes
+  const at = list.findIndex((o) => keyOf(o) === chosen);
   const [hint, setHint] = useState("");
   useEffect(() => {
     let live = true;
-    setAt(-1); setHint("");
+    setHint("");
     if (!open) listed.clear();
     if (open) options(text.trim(), namespace).then((all) => { if (live) setList(all); }, () => {});
     return () => { live = false; };
   }, [text, open, namespace]);
-  const close = () => { setText(""); setOpen(false); setList([]); input.current.blur(); };
+  const close = () => { setText(""); setChosen(""); setOpen(false); setList([]); input.current.blur(); };
   const run = async (/** @type {Option | undefined} */ option) => {
     if (!option) return;
     setHint("Searching…");
     try {
       const more = await option.run();
-      if (Array.isArray(more)) { setList(more); setHint(""); setAt(-1); } else close();
+      if (Array.isArray(more)) { setList(more); setHint(""); } else close();
     } catch (err) { setHint(/** @type {Error} */ (err).message); }
   };
   const shown = open && !hint && list.length > 0;
@@ -112,7 +116,7 @@ export function Palette({ input, show, namespace }) {
     if (step) { e.preventDefault(); setOpen(true); }
     if (!step || !shown) return;
     const next = (Math.max(at, step > 0 ? -1 : 0) + step + list.length) % list.length;
-    setAt(next);
+    setChosen(keyOf(list[next]));
     document.getElementById("option-" + next)?.scrollIntoView({ block: "nearest" });
   };
   // The field, not the state: the last letters may not be drawn yet.
@@ -126,5 +130,5 @@ export function Palette({ input, show, namespace }) {
     <input ref=${input} type="search" role="combobox" aria-expanded=${shown} aria-controls=${shown ? "options" : undefined} aria-autocomplete="list" aria-activedescendant=${at >= 0 ? "option-" + at : undefined} autocomplete="off"
       aria-label="Search and do: a kind, a name, kind/name, a namespace, an action" placeholder="Search or do…   (Ctrl-K)" value=${text} onClick=${() => setOpen(true)} onInput=${(/** @type {any} */ e) => { setText(e.target.value); setOpen(true); }} onKeyDown=${key} />
     ${open && hint && html`<p class="hint" role="alert">${hint}</p>`}
-    ${shown && html`<ul class="found" id="options" role="listbox" aria-label="Found">${list.map((o, i) => html`<li key=${o.what + o.label + o.hint} id=${"option-" + i} role="option" aria-selected=${i === at} onMouseDown=${(/** @type {Event} */ e) => e.preventDefault()} onClick=${() => run(o)}><span class="kind">${o.what}</span> ${o.label} <span class="faint">${o.hint}</span></li>`)}</ul>`}</form>`;
+    ${shown && html`<ul class="found" id="options" role="listbox" aria-label="Found">${list.map((o, i) => html`<li key=${keyOf(o)} id=${"option-" + i} role="option" aria-selected=${i === at} onMouseDown=${(/** @type {Event} */ e) => e.preventDefault()} onClick=${() => run(o)}><span class="kind">${o.what}</span> ${o.label} <span class="faint">${o.hint}</span></li>`)}</ul>`}</form>`;
 }

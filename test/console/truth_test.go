@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 	"golang.org/x/sync/errgroup"
@@ -383,4 +384,33 @@ func TestTour(t *testing.T) {
 	p.shoot("down")
 	s.Start()
 	p.until("the server is back", `!document.querySelector(".offline")`)
+}
+
+// TestPaletteKeepsTheChoice: the option that the arrows chose stays chosen when the answer for what was typed comes after it.
+func TestPaletteKeepsTheChoice(t *testing.T) {
+	s := harness.Start(t, harness.SQLite)
+	must(t, s, "create", "configmap", "colour")
+	p := openTab(t, s)
+	p.signIn()
+	p.open("#/object/core/configmaps/default/colour")
+	p.see("Delete…")
+	p.eval(`window.answer = fetch; window.held = new Promise((go) => { window.go = go; });
+		window.fetch = (to, o) => String(to).includes("/namespaces?") ? held.then(() => answer(to, o)) : answer(to, o); 0`, nil)
+	p.run(input.DispatchKeyEvent(input.KeyRawDown).WithKey("k").WithModifiers(input.ModifierCtrl), input.DispatchKeyEvent(input.KeyUp).WithKey("k"))
+	p.until("all actions", `document.querySelectorAll("[role=option]").length > 3`)
+	p.keys("delete")
+	chosen := `document.querySelector("[role=option][aria-selected=true]")?.innerText`
+	p.keys(kb.ArrowDown)
+	for range 30 {
+		var text string
+		if p.eval(chosen+` || ""`, &text); strings.Contains(text, "Delete…") {
+			break
+		}
+		p.keys(kb.ArrowDown)
+	}
+	p.eval("go(), 0", nil)
+	p.until("the list of what was typed", `[...document.querySelectorAll("[role=option]")].some(e => e.innerText.includes("of any kind with this name"))`)
+	p.until("the same choice", chosen+`.includes("Delete…")`)
+	p.keys("\r")
+	p.see("A plan: nothing of it has been deleted")
 }
