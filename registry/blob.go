@@ -34,6 +34,12 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 		find = r.promiseBlob
 	}
 	b, found, err := find(req.Context(), to)
+	if err == nil {
+		var again bool
+		if again, err = r.bring(req.Context(), to, found, stored{}); again {
+			b, found, err = find(req.Context(), to)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -62,6 +62,7 @@ type Error struct {
 	Message string
 	Details []any  // the answer has one entry for each; empty means one entry without details
 	Reason  string // of UNAUTHORIZED, for the challenge: an error of RFC 6750, or empty
+	Final   bool   // of an Upstream: it has answered, and another question would have the same answer
 
 	status int    // 0 means the code's
 	allow  string // methods, with 405

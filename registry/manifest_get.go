@@ -28,6 +28,12 @@ func (r *Registry) manifestGet(w http.ResponseWriter, req *http.Request, to Requ
 		find = r.promiseManifest
 	}
 	m, found, err := find(req.Context(), to)
+	if err == nil {
+		var again bool
+		if again, err = r.bring(req.Context(), to, found, m); again {
+			m, found, err = find(req.Context(), to)
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,7 @@ type push struct {
 	tags     []string
 	absent   []digest.Digest // optional layers that are not in the repository; set by store
 
+	lacks     []lack            // of a manifest that is fetched; set by layers
 	leaveTags bool              // tags that point at another manifest stay
 	left      map[string]string // those, and what they point at; set by store
 
@@ -241,12 +242,19 @@ type layer [3]int64
 // of all. A missing blob or manifest is an error unless it is optional.
 func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (list []layer, size int64, err error) {
 	var missing []any
+	p.lacks = nil
+	lacks := func(d *v1.Descriptor, mediaType int64) {
+		p.lacks = append(p.lacks, lack{d.Digest.String(), mediaType, d.Size})
+	}
 	hold := func(d *v1.Descriptor, needed bool) {
 		b, ok := blobs[d.Digest.String()]
 		switch {
 		case ok:
 			list = append(list, layer{b.id, p.types[d.MediaType], b.size})
 			size += b.size
+		case needed && p.to.fetched && list != nil:
+			lacks(d, p.types[d.MediaType])
+			size += d.Size
 		case needed:
 			missing = append(missing, map[string]digest.Digest{"digest": d.Digest})
 		default:
@@ -256,13 +264,17 @@ func (p *push) layers(blobs map[string]sharedBlob, children map[string]int64) (l
 	m := p.manifest
 	if m.config != nil {
 		hold(m.config, true)
-		list = nil // the config has its own column
 	}
+	list = []layer{} // the config has its own column
 	for i := range m.layers {
 		hold(&m.layers[i], !optional(&m.layers[i]))
 	}
 	for i := range m.children {
 		if _, ok := children[m.children[i].Digest.String()]; !ok {
+			if _, blob := blobs[m.children[i].Digest.String()]; p.to.fetched && !blob {
+				lacks(&m.children[i], 0)
+				continue
+			}
 			hold(&m.children[i], true)
 		}
 	}
@@ -311,8 +323,15 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	b.Query(func(row sqldb.Row) error { return row.Scan(&id) }, statement.InsertManifest,
 		p.repo.namespace, p.repo.id, p.digest.String(), p.types[m.mediaType], null(m.artifactType), null(m.subject.String()),
 		configType, config, has.size, p.payload, now)
+	pushed, tags := false, p.tags
+	if p.to.fetched {
+		b.Found(&pushed, tagPushed, p.repo.id, p.to.Tag)
+	}
 	if err := tx.Send(ctx, &b); err != nil {
 		return err
+	}
+	if pushed { // it was pushed during the fetch, and stays
+		tags, elsewhere = nil, nil
 	}
 	if id == 0 {
 		return errors.New("no row was returned")
@@ -333,11 +352,14 @@ func (p *push) insert(ctx context.Context, tx *sqldb.Tx, has rows) error {
 	if len(has.children) > 0 {
 		b.Exec(insertReferences, p.repo.namespace, p.repo.id, id, sqldb.JSON(slices.Collect(maps.Values(has.children))))
 	}
-	for _, tag := range p.tags {
+	for _, tag := range tags {
 		if _, left := p.left[tag]; left {
 			continue
 		}
 		b.Exec(statement.PutTag, p.repo.namespace, p.repo.id, tag, id, now)
+	}
+	if p.to.fetched {
+		p.fetchedRows(&b, id, now, tags)
 	}
 	return tx.SendLast(ctx, &b)
 }

@@ -55,6 +55,10 @@ type Config struct {
 	// pushes: it creates the object, and triggers create the row. An *Error is for
 	// the client. Nil means that there is no API, and the registry creates the row itself.
 	Declare func(ctx context.Context, client Client, repository string) error
+	// Upstream returns where a repository is fetched from; nil: it is not a cached one. May be nil.
+	Upstream func(ctx context.Context, repository string) (Upstream, error)
+	// Adopt is Declare for what is fetched: as the server itself.
+	Adopt func(ctx context.Context, repository string) error
 	// Touched is called with the id of a repository whose content a client has
 	// changed. It must be quick. May be nil.
 	Touched func(repository int64)
@@ -92,6 +96,9 @@ type Registry struct {
 	offer    func(req *http.Request, scope, reason string) string // Config.Challenge
 	record   func(client Client, to Request, next http.Handler) http.Handler
 	declare  func(ctx context.Context, client Client, repository string) error
+	upstream func(ctx context.Context, repository string) (Upstream, error)
+	adopt    func(ctx context.Context, repository string) error
+	fetches  fetches
 	touched  func(repository int64)
 	refresh  func(ctx context.Context, repository int64) error
 	chunkMin int64
@@ -137,10 +144,11 @@ func New(c Config) *Registry {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	r := &Registry{
-		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, full: c.Full, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, touched: c.Touched, refresh: c.Refresh,
+		db: c.DB, blobs: c.Blobs, refuse: c.Refuse, full: c.Full, admit: c.Admit, offer: c.Challenge, record: c.Record, declare: c.Declare, upstream: c.Upstream, adopt: c.Adopt, touched: c.Touched, refresh: c.Refresh,
 		chunkMin: c.ChunkMinLength, small: c.SmallBlobs, inFlight: inflight.New(c.MaxRequests),
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB}, empty: emptyUploads{db: c.DB},
 	}
+	r.fetches.ctx, r.fetches.end = context.WithCancel(context.Background())
 	r.SetQuotas(c.Quotas)
 	if c.Redirect {
 		r.redirect, _ = c.Blobs.(blobstore.Redirector)
@@ -214,6 +222,11 @@ func (r *Registry) serve(w http.ResponseWriter, req *http.Request, client Client
 	}
 	if err := r.quotas.Load().checkLength(to.Kind, req); err != nil {
 		return err
+	}
+	if to.Kind.grows() {
+		if err := r.refusePush(req.Context(), to); err != nil {
+			return err
+		}
 	}
 	if to.Kind.grows() && r.full != nil && r.full() {
 		return errorf(Unavailable, "the server's disk is full, so it accepts only what gives space back, such as deletions")

@@ -130,12 +130,17 @@ func (r *Registry) ensure(ctx context.Context, to Request) (repository, error) {
 	if err != nil || repo.id != 0 {
 		return repo, err
 	}
-	if to.client == nil {
+	if to.client == nil && !to.fetched {
 		return repository{}, errDeletedDuringPush(to.Repository)
 	}
-	refusal := mayOne(to.client, []string{"create"}, to.Repository)
+	var refusal error
+	if !to.fetched {
+		refusal = mayOne(to.client, []string{"create"}, to.Repository)
+	}
 	switch {
 	case refusal != nil:
+	case to.fetched && r.adopt != nil:
+		refusal = r.adopt(ctx, to.Repository)
 	case r.declare != nil:
 		refusal = r.declare(ctx, to.client, to.Repository)
 	default:

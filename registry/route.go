@@ -45,7 +45,8 @@ type Request struct {
 	Digest     digest.Digest // of a blob, manifest or subject
 	Upload     string        // id of an upload
 
-	client Client // who asks; set by serve
+	client  Client // who asks; set by serve
+	fetched bool   // the server asks, to fill a cached repository
 }
 
 // endpoint is a path without a method: the kind of request for each method, and

@@ -318,3 +318,50 @@ FROM manifests m JOIN media_types t ON t.id = m.media_type_id
 WHERE m.repository_id = $1 AND m.subject_digest = $2 AND m.digest > $3
   AND ($4 = '' OR m.artifact_type = $4)
 ORDER BY m.digest LIMIT $5`
+
+// findFetched returns when the upstream last named the manifest of a tag, unless a client pushed the tag; tagPushed
+// reports that one did. markFetched and setFetched write the time.
+const (
+	findFetched = `SELECT fetched_at FROM tags WHERE repository_id = $1 AND name = $2 AND fetched_at IS NOT NULL`
+	tagPushed   = `SELECT 1 FROM tags WHERE repository_id = $1 AND name = $2 AND fetched_at IS NULL`
+	markFetched = `UPDATE tags SET fetched_at = $3 WHERE repository_id = $1 AND name = $2 AND manifest_id = $4 AND fetched_at IS NOT NULL`
+	setFetched  = `UPDATE tags SET fetched_at = $3 WHERE repository_id = $1 AND name = $2`
+)
+
+// findMissing returns the size that a manifest says of a blob that its repository does not have.
+const findMissing = `
+SELECT c.size FROM repositories r JOIN missing_content c ON c.repository_id = r.id
+WHERE r.path = $1 AND c.digest = $2 LIMIT 1`
+
+// insertMissing takes a list of lack.
+const (
+	insertMissingSQLite = `
+INSERT INTO missing_content (repository_id, manifest_id, digest, media_type_id, size)
+SELECT $1, $2, value ->> 0, value ->> 1, value ->> 2 FROM json_each($3) WHERE true
+ON CONFLICT (repository_id, digest, manifest_id) DO NOTHING`
+	insertMissingPostgres = `
+INSERT INTO missing_content (repository_id, manifest_id, digest, media_type_id, size)
+SELECT $1::bigint, $2::bigint, value ->> 0, (value ->> 1)::bigint, (value ->> 2)::bigint FROM jsonb_array_elements($3::jsonb)
+ON CONFLICT (repository_id, digest, manifest_id) DO NOTHING`
+)
+
+// linkMissingLayer gives the blob $3, and linkMissingManifest the manifest $3, to the manifests that lack it.
+// On PostgreSQL lockLacking keeps these until the end: a deletion comes before it or waits.
+const (
+	lockLacking = `
+SELECT 1 FROM manifests WHERE id IN (SELECT manifest_id FROM missing_content WHERE repository_id = $1 AND digest = $2)
+ORDER BY digest FOR KEY SHARE`
+	linkMissingLayer = `
+INSERT INTO layers (top_level_namespace_id, repository_id, manifest_id, blob_id, media_type_id, size)
+SELECT CAST($1 AS bigint), c.repository_id, c.manifest_id, b.id, c.media_type_id, b.size
+FROM missing_content c JOIN blobs b ON b.digest = c.digest
+WHERE c.repository_id = $2 AND c.digest = $3 AND c.media_type_id > 0
+ON CONFLICT (manifest_id, blob_id) DO NOTHING`
+	linkMissingManifest = `
+INSERT INTO manifest_references (top_level_namespace_id, repository_id, parent_id, child_id)
+SELECT CAST($1 AS bigint), c.repository_id, c.manifest_id, m.id
+FROM missing_content c JOIN manifests m ON m.repository_id = c.repository_id AND m.digest = c.digest
+WHERE c.repository_id = $2 AND c.digest = $3 AND c.media_type_id = 0
+ON CONFLICT (parent_id, child_id) DO NOTHING`
+	dropMissing = `DELETE FROM missing_content WHERE repository_id = $1 AND digest = $2`
+)

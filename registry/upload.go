@@ -52,6 +52,7 @@ type upload struct {
 	dirty     bool // written bytes are not synced yet
 	sealed    bool // the blob store has finished it
 	discarded bool // its row was deleted
+	fetched   bool // it comes from an upstream
 }
 
 // errTruncated: the client sent less than it announced.

@@ -68,8 +68,12 @@ func (u *upload) finish(ctx context.Context, want digest.Digest) error {
 // stores.
 func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64, small []byte) error {
 	blob, now := newBlob{want, u.writer.Path(), size, small}, u.r.now()
+	b := insertContent(u.repo, blob, now)
+	if u.fetched {
+		bringContent(b, u.r.db.Engine(), u.repo, want, linkMissingLayer)
+	}
 	err := u.r.writer.do(ctx, func(tx *sqldb.Tx) error {
-		if err := tx.Send(ctx, insertContent(u.repo, blob, now)); err != nil {
+		if err := tx.Send(ctx, b); err != nil {
 			return err
 		}
 		return u.settle(ctx, tx, deleteUpload, u.id, u.token)
@@ -231,19 +235,30 @@ func (r *Registry) smallBody(req *http.Request) bool {
 // there. If the content already exists, its row stays, and its bytes stay where they
 // are.
 func (r *Registry) putSmall(ctx context.Context, w http.ResponseWriter, to Request, want digest.Digest, content []byte) error {
+	err := r.storeSmall(ctx, to, want, content)
+	if err == nil {
+		created(w, Request{Kind: BlobGet, Repository: to.Repository, Digest: want}, want)
+	}
+	return err
+}
+
+func (r *Registry) storeSmall(ctx context.Context, to Request, want digest.Digest, content []byte) error {
 	path, err := r.newPath(ctx)
 	if err != nil {
 		return err
 	}
 	blob, now := newBlob{want, path, int64(len(content)), content}, r.now()
 	repo, err := r.pushTo(ctx, to, func() error { return nil }, func(tx *sqldb.Tx, repo repository) error {
-		return tx.SendLast(ctx, insertContent(repo, blob, now))
+		b := insertContent(repo, blob, now)
+		if to.fetched {
+			bringContent(b, r.db.Engine(), repo, want, linkMissingLayer)
+		}
+		return tx.SendLast(ctx, b)
 	})
 	if err != nil {
 		return wrapInternal("finish upload", r.explainQuota(ctx, to.Repository, err))
 	}
 	r.touched(repo.id)
-	created(w, Request{Kind: BlobGet, Repository: to.Repository, Digest: want}, want)
 	return nil
 }
 

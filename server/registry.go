@@ -21,8 +21,10 @@ import (
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/cache"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/registry/retain"
@@ -71,17 +73,33 @@ func (s *server) addRegistry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p := part{name: "registry", kinds: []*kind.Kind{repositories.Kind(), retention.Kind()}, handlers: map[string]http.Handler{collect.ControlPath + "/": http.HandlerFunc(noRegistry)}}
+	caches, err := cache.New(s.store, cache.Options{Secret: s.secret, Logger: c.Logger})
+	if err != nil {
+		return err
+	}
+	p := part{name: "registry", kinds: []*kind.Kind{repositories.Kind(), retention.Kind(), caches.Kind()}, handlers: map[string]http.Handler{collect.ControlPath + "/": http.HandlerFunc(noRegistry)}}
 	if c.RegistryListen != "" {
-		if s.images, err = s.openRegistry(ctx, repositories); err != nil {
+		if s.images, err = s.openRegistry(ctx, repositories, caches); err != nil {
 			return err
 		}
 		s.images.describe(&p)
 		p.handlers[retain.Path] = retention
-		p.tasks = append(p.tasks, task.Task{Name: "registry-retention", Run: retention.Run})
+		p.meters = append(p.meters, caches.Meters()...)
+		p.tasks = append(p.tasks, task.Task{Name: "registry-retention", Run: retention.Run}, task.Task{Name: "registry-cache", Run: caches.Run})
 	}
 	s.add(p)
 	return nil
+}
+
+// secret returns the data of a Secret, for the login to an upstream.
+func (s *server) secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+	o, err := s.store.Get(ctx, object.Key{Kind: object.Secrets, Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	var secret struct{ Data map[string][]byte }
+	err = json.Unmarshal(o.Body, &secret)
+	return secret.Data, err
 }
 
 // describe says what the registry adds to its part.
@@ -119,7 +137,7 @@ func (s *registryServer) describe(p *part) {
 
 // openRegistry opens the listener and the blob store. The listener comes first: if the
 // address is in use, nothing has been written yet.
-func (s *server) openRegistry(ctx context.Context, repositories *repository.Repositories) (*registryServer, error) {
+func (s *server) openRegistry(ctx context.Context, repositories *repository.Repositories, caches *cache.Caches) (*registryServer, error) {
 	c := s.config
 	host, _, _ := net.SplitHostPort(c.RegistryListen) // checkAddresses has seen it
 	listener, err := c.sockets.listen("registry", c.RegistryListen)
@@ -162,7 +180,7 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 		return nil, errors.Join(err, listener.Close())
 	}
 	settings := registry.Config{
-		DB: s.db, Blobs: blobs, Declare: repositories.Declare, Touched: repositories.Touch, Refresh: repositories.Refresh,
+		DB: s.db, Blobs: blobs, Declare: repositories.Declare, Upstream: caches.Of, Adopt: repositories.Adopt, Touched: repositories.Touch, Refresh: repositories.Refresh,
 		Redirect: c.RegistryRedirect, MaxRequests: c.MaxRequests, Quotas: c.RegistryQuotas, Full: s.reserve.Full, Logger: c.Logger, Refuse: r.refuse(host),
 	}
 	if bucket, ok := blobs.(interface{ PartSize() int64 }); ok {
@@ -293,6 +311,7 @@ func (s *registryServer) run(ctx context.Context) error {
 		err = web.Close()
 	}
 	<-ended
+	s.images.Close()
 	if err != nil {
 		return fmt.Errorf("stop the registry: %w", err)
 	}

@@ -10,6 +10,7 @@
 package custom
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,10 +20,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/version"
 	"sigs.k8s.io/yaml"
 
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/lifecycle"
 )
 
 // terminating is the answer to a create while the definition is being deleted.
@@ -190,6 +193,24 @@ func BuiltIn(definition []byte) (*kind.Kind, error) {
 	}
 	k.Definition, k.Fingerprint = "", string(definition)
 	return k, nil
+}
+
+// Checked adds a check to the rules of a kind, for what its schema cannot express. Check sees new objects and changed ones.
+type Checked struct {
+	lifecycle.Strategy
+	Check func(obj runtime.Object) field.ErrorList
+}
+
+// Create is part of lifecycle.Strategy.
+func (s Checked) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := s.Strategy.Create(ctx, obj)
+	return warnings, append(errs, s.Check(obj)...)
+}
+
+// Update is part of lifecycle.Strategy.
+func (s Checked) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
+	warnings, errs := s.Strategy.Update(ctx, obj, old)
+	return warnings, append(errs, s.Check(obj)...)
 }
 
 // firstStorageKey is the annotation that names the storage version from before its first

@@ -6,11 +6,14 @@ package objects
 import (
 	"context"
 	"fmt"
+	"maps"
+	"reflect"
 	"time"
 
 	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -91,6 +94,38 @@ func (w Writer) UpdateStatus(ctx context.Context, gvr schema.GroupVersionResourc
 		return err
 	}
 	return w.update(ctx, v, v.Status, obj, old)
+}
+
+// SetStatus gives an object of a custom kind the status that change makes of the one that it has, which may be empty. It
+// writes nothing if they are the same. Errors: NotFound, Conflict, those of change.
+func (w Writer) SetStatus(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string, change func(status map[string]any) error) error {
+	old, err := w.Get(ctx, gvr, namespace, name)
+	if err != nil {
+		return err
+	}
+	u, ok := old.DeepCopyObject().(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("the status of %T is not for SetStatus", old)
+	}
+	before, _, err := unstructured.NestedMap(u.Object, "status")
+	if err != nil {
+		return err
+	}
+	status := maps.Clone(before)
+	if status == nil {
+		status = map[string]any{}
+	}
+	if err := change(status); err != nil || reflect.DeepEqual(before, status) {
+		return err
+	}
+	u.Object["status"] = status
+	return w.UpdateStatus(ctx, gvr, u, old)
+}
+
+// Figure returns a number of a status.
+func Figure(status map[string]any, name string) int64 {
+	n, _ := status[name].(int64)
+	return n
 }
 
 func (w Writer) update(ctx context.Context, v *kind.Version, s lifecycle.Strategy, obj, old runtime.Object) error {

@@ -27,14 +27,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/kind"
-	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry"
 	v1 "github.com/exeunt/exeunt/registry/v1"
@@ -68,6 +66,7 @@ type Repositories struct {
 	db      *sqldb.DB
 	store   *store.Store
 	version *kind.Version
+	writer  objects.Writer // of the status
 	opts    Options
 
 	mu        sync.Mutex
@@ -96,7 +95,7 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Repositories, error) {
 		return nil, fmt.Errorf("repositories: %w", err)
 	}
 	return &Repositories{
-		db: db, store: st, version: k.Versions[0], opts: o, touched: map[int64]bool{}, rest: map[int64]time.Time{},
+		db: db, store: st, version: k.Versions[0], opts: o, writer: objects.Writer{Store: st, Kinds: kind.NewRegistry([]*kind.Kind{k}), Actor: actor}, touched: map[int64]bool{}, rest: map[int64]time.Time{},
 	}, nil
 }
 
@@ -226,6 +225,16 @@ func denied(format string, args ...any) error {
 	return &registry.Error{Code: registry.Denied, Message: fmt.Sprintf(format, args...)}
 }
 
+// Adopt creates the object of a path that is fetched from an upstream, and its namespace, as the server itself.
+// A *registry.Error is for the client.
+func (r *Repositories) Adopt(ctx context.Context, path string) error {
+	err := r.adopt(ctx, path)
+	if namespace, _ := v1.Name(path); object.Is(err, object.NoNamespace) {
+		return denied("there is no namespace %s to keep what is fetched: create it", namespace)
+	}
+	return err
+}
+
 // adopt creates the object of a repository that is older than the kind, and its
 // namespace, as the server itself.
 func (r *Repositories) adopt(ctx context.Context, path string) error {
@@ -244,13 +253,7 @@ func (r *Repositories) adopt(ctx context.Context, path string) error {
 }
 
 func (r *Repositories) create(ctx context.Context, namespace, name, path string) error {
-	creation := lifecycle.Creation{Namespace: namespace, Now: r.opts.Now(), UID: types.UID(uuid.NewString())}
-	made, _, err := r.version.Prepare(ctx, r.version.Strategy, r.object(namespace, name, path), creation, nil)
-	if err != nil {
-		return err
-	}
-	_, err = r.store.Create(ctx, store.RequestFor(made))
-	return err
+	return r.writer.Create(ctx, v1.GroupVersion.WithResource(v1.Plural), r.object(namespace, name, path))
 }
 
 // object is a new Repository.

@@ -8,10 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/exeunt/exeunt/internal/task"
-	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/sqldb"
@@ -171,12 +168,6 @@ func (r *Repositories) RunOne(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// figures are the numbers of a status.
-type figures struct {
-	size, tags, manifests, reclaimable int64
-	push                               int64 // Unix milliseconds; 0 means never
-}
-
 // Refresh updates the status of one repository now, even if it was slow to count
 // recently: for a client that reads it next.
 func (r *Repositories) Refresh(ctx context.Context, id int64) error {
@@ -196,12 +187,11 @@ func (r *Repositories) refresh(ctx context.Context, id int64) error {
 	if err != nil || !found {
 		return err // the repository was removed
 	}
-	key := r.key(v1.Name(path))
+	namespace, name := v1.Name(path)
 	for try := 1; ; try++ {
-		current, err := r.store.Get(ctx, key)
-		if err == nil {
-			err = r.countInto(ctx, id, current)
-		}
+		err := r.writer.SetStatus(ctx, v1.GroupVersion.WithResource(v1.Plural), namespace, name, func(status map[string]any) error {
+			return r.countInto(ctx, id, status)
+		})
 		switch {
 		case object.Is(err, object.NotFound):
 			return nil
@@ -212,66 +202,18 @@ func (r *Repositories) refresh(ctx context.Context, id int64) error {
 	}
 }
 
-// countInto counts a repository and writes the figures to its object.
-func (r *Repositories) countInto(ctx context.Context, id int64, current object.Object) error {
-	var f figures
-	var pushed, tagged int64
-	if _, err := r.db.Row(ctx, countContent, []any{id}, &f.tags, &f.manifests, &f.size, &f.reclaimable, &pushed, &tagged); err != nil {
+// countInto counts a repository into its status. lastPush stays when the pushed content is gone.
+func (r *Repositories) countInto(ctx context.Context, id int64, status map[string]any) error {
+	var tags, manifests, size, reclaimable, pushed, tagged int64
+	if _, err := r.db.Row(ctx, countContent, []any{id}, &tags, &manifests, &size, &reclaimable, &pushed, &tagged); err != nil {
 		return fmt.Errorf("count: %w", err)
 	}
-	f.push = max(pushed, tagged)
-	return r.write(ctx, current, f)
-}
-
-// write stores figures in the status of an object, by the rules of /status. It
-// returns Conflict if the object has changed since it was read.
-func (r *Repositories) write(ctx context.Context, current object.Object, f figures) error {
-	old, err := r.version.Decode(current.Body, current.ResourceVersion())
-	if err != nil {
-		return err
-	}
-	u, ok := old.DeepCopyObject().(*unstructured.Unstructured)
-	if !ok {
-		return errNotCustom
-	}
-	if !f.into(u) {
-		return nil
-	}
-	updated, err := lifecycle.BeforeUpdate(ctx, r.version.Status, u, old, lifecycle.Change{Namespace: current.Namespace})
-	if err != nil {
-		return err
-	}
-	body, err := r.version.Encode(u)
-	if err != nil {
-		return err
-	}
-	meta, err := object.ParseMeta(body)
-	if err != nil {
-		return err
-	}
-	_, err = r.store.Update(ctx, store.UpdateRequest{
-		Key: current.Key, IfRevision: current.Revision, Meta: meta, Body: body, Remove: updated.Remove, Actor: actor,
-	})
-	return err
-}
-
-// into sets the status, and reports whether it changed. lastPush stays when the
-// pushed content is gone.
-func (f figures) into(u *unstructured.Unstructured) bool {
-	before, _, _ := unstructured.NestedMap(u.Object, "status")
-	status := map[string]any{"size": f.size, "tags": f.tags, "manifests": f.manifests, "reclaimable": f.reclaimable}
-	if last, ok := before["lastPush"]; ok {
-		status["lastPush"] = last
-	}
-	if f.push > 0 {
-		at := time.UnixMilli(f.push).UTC().Format(time.RFC3339)
+	status["size"], status["tags"], status["manifests"], status["reclaimable"] = size, tags, manifests, reclaimable
+	if push := max(pushed, tagged); push > 0 {
+		at := time.UnixMilli(push).UTC().Format(time.RFC3339)
 		if last, _ := status["lastPush"].(string); at > last {
 			status["lastPush"] = at
 		}
 	}
-	if maps.Equal(before, status) {
-		return false
-	}
-	u.Object["status"] = status
-	return true
+	return nil
 }

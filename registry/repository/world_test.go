@@ -31,6 +31,7 @@ import (
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry"
 	"github.com/exeunt/exeunt/registry/blobstore"
+	"github.com/exeunt/exeunt/registry/cache"
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/registrytest"
 	"github.com/exeunt/exeunt/registry/retain"
@@ -58,13 +59,17 @@ type world struct {
 	// before and after run around the creates of pushes, by resource.
 	before, after map[string]func()
 	clock         dbtest.Clock // the collector's
+	blobs         *blobstore.Dir
+	caches        *cache.Caches
+	cacheClock    dbtest.Clock
 }
 
 // settings are the options of tests.
 type settings struct {
 	options   Options
 	noArchive bool
-	keepSpace bool // namespaces are not created
+	keepSpace bool          // namespaces are not created
+	patience  time.Duration // with upstreams
 }
 
 func each(t *testing.T, test func(w *world)) {
@@ -99,7 +104,11 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind(), w.retention.Kind()))
+	w.caches, err = cache.New(st, cache.Options{Secret: w.secret, Patience: s.patience, Now: w.cacheClock.Now, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := kind.NewRegistry(append(builtin.Kinds(), w.repos.Kind(), w.retention.Kind(), w.caches.Kind()))
 	w.api = api.New(api.Config{
 		Store: st, Kinds: kinds, Access: accesstest.Control(), Admission: accesstest.NoAdmission{}, OpenAPI: http.NotFoundHandler(), Metrics: http.NotFoundHandler(),
 		Logger: log, Version: "test",
@@ -113,7 +122,9 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Touched: w.repos.Touch, Refresh: w.repos.Refresh, Logger: log})
+	w.blobs = blobs
+	w.registry = registry.New(registry.Config{DB: db, Blobs: blobs, Declare: w.repos.Declare, Upstream: w.caches.Of, Adopt: w.repos.Adopt, Touched: w.repos.Touch, Refresh: w.repos.Refresh, Logger: log})
+	t.Cleanup(w.registry.Close)
 	w.garbage, err = collect.New(db, blobs, collect.Options{Changed: w.repos.Touch, Now: w.clock.Now, Logger: log})
 	if err != nil {
 		t.Fatal(err)

@@ -12,11 +12,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/registry"
@@ -32,9 +32,6 @@ const step = 100
 
 // maxPolicies bounds the policies of a namespace, because each is asked about each tag.
 const maxPolicies = 100
-
-// actor is the recorded author of status writes.
-const actor = "system:registry:retention"
 
 // Options are the settings of a Retention. Zero values have a default.
 type Options struct {
@@ -53,10 +50,10 @@ type Options struct {
 // Retention applies RetentionPolicies. Any number of replicas may do so: each decides in the transaction that
 // deletes.
 type Retention struct {
-	db      *sqldb.DB
-	store   *store.Store
-	version *kind.Version
-	opts    Options
+	db     *sqldb.DB
+	kind   *kind.Kind
+	writer objects.Writer
+	opts   Options
 }
 
 // New makes a Retention. It does no I/O.
@@ -76,11 +73,11 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Retention, error) {
 	if err != nil {
 		return nil, fmt.Errorf("retention: %w", err)
 	}
-	return &Retention{db: db, store: st, version: k.Versions[0], opts: o}, nil
+	return &Retention{db: db, kind: k, writer: objects.Writer{Store: st, Kinds: kind.NewRegistry([]*kind.Kind{k}), Actor: "system:registry:retention"}, opts: o}, nil
 }
 
 // Kind is RetentionPolicy.
-func (r *Retention) Kind() *kind.Kind { return r.version.Kind }
+func (r *Retention) Kind() *kind.Kind { return r.kind }
 
 // Run applies the policies until ctx ends.
 func (r *Retention) Run(ctx context.Context) error {
@@ -98,7 +95,7 @@ func (r *Retention) Run(ctx context.Context) error {
 
 // RunOne applies the policies once, and writes their status.
 func (r *Retention) RunOne(ctx context.Context) error {
-	namespaces, err := sqldb.Column[string](ctx, r.db, listNamespaces, r.version.Kind.Storage)
+	namespaces, err := sqldb.Column[string](ctx, r.db, listNamespaces, r.kind.Storage)
 	if err != nil {
 		return fmt.Errorf("list namespaces with policies: %w", err)
 	}
@@ -250,7 +247,7 @@ func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace stri
 		}
 		list = append(list, p)
 		return nil
-	}, listPolicies, r.version.Kind.Storage, namespace, maxPolicies+1)
+	}, listPolicies, r.kind.Storage, namespace, maxPolicies+1)
 	if err == nil && len(list) > maxPolicies {
 		err = fmt.Errorf("more than %d policies; none is applied", maxPolicies)
 	}
@@ -377,47 +374,16 @@ func (r *Retention) would(ctx context.Context, namespace string, policies []Poli
 	return count, nil
 }
 
-// write stores the status of a policy, by the rules of /status, if it changed.
+// write stores the status of a policy, if it changed.
 func (r *Retention) write(ctx context.Context, namespace string, p Policy, would, taken int64) error {
-	current, err := r.store.Get(ctx, object.Key{Kind: r.version.Kind.Storage, Namespace: namespace, Name: p.Name})
-	if err != nil {
-		return err
-	}
-	old, err := r.version.Decode(current.Body, current.ResourceVersion())
-	if err != nil {
-		return err
-	}
-	u, ok := old.DeepCopyObject().(*unstructured.Unstructured)
-	if !ok {
-		return errors.New("not a custom object")
-	}
-	status := map[string]any{"state": "Observing", "wouldTake": would, "taken": figure(u, "taken") + taken}
-	if p.Started {
-		status["state"] = "Started"
-	}
-	before, _, _ := unstructured.NestedMap(u.Object, "status")
-	if last, ok := before["lastTaken"]; ok {
-		status["lastTaken"] = last
-	}
-	if taken > 0 {
-		status["lastTaken"] = r.opts.Now().UTC().Format(time.RFC3339)
-	}
-	if fmt.Sprint(before) == fmt.Sprint(status) {
+	return r.writer.SetStatus(ctx, r.kind.Versions[0].GVK.GroupVersion().WithResource(r.kind.Plural), namespace, p.Name, func(status map[string]any) error {
+		status["state"], status["wouldTake"], status["taken"] = "Observing", would, objects.Figure(status, "taken")+taken
+		if p.Started {
+			status["state"] = "Started"
+		}
+		if taken > 0 {
+			status["lastTaken"] = r.opts.Now().UTC().Format(time.RFC3339)
+		}
 		return nil
-	}
-	u.Object["status"] = status
-	updated, err := lifecycle.BeforeUpdate(ctx, r.version.Status, u, old, lifecycle.Change{Namespace: namespace})
-	if err != nil {
-		return err
-	}
-	body, err := r.version.Encode(u)
-	if err != nil {
-		return err
-	}
-	meta, err := object.ParseMeta(body)
-	if err != nil {
-		return err
-	}
-	_, err = r.store.Update(ctx, store.UpdateRequest{Key: current.Key, IfRevision: current.Revision, Meta: meta, Body: body, Remove: updated.Remove, Actor: actor})
-	return err
+	})
 }

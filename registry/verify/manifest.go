@@ -87,7 +87,7 @@ func (v *verifier) defect(ctx context.Context, m storedManifest) (string, error)
 	}
 	var one int64
 	for _, b := range blobs {
-		there, err := v.db.Row(ctx, findDigest, []any{b.String()}, &one)
+		there, err := v.db.Row(ctx, findDigest, []any{b.String(), m.id}, &one)
 		if err != nil {
 			return "", err
 		}
@@ -96,7 +96,7 @@ func (v *verifier) defect(ctx context.Context, m storedManifest) (string, error)
 		}
 	}
 	for _, child := range children {
-		there, err := v.db.Row(ctx, findManifest, []any{m.repo, child.String()}, &one)
+		there, err := v.db.Row(ctx, findManifest, []any{m.repo, child.String(), m.id}, &one)
 		if err != nil {
 			return "", err
 		}

@@ -19,10 +19,12 @@ JOIN media_types t ON t.id = m.media_type_id
 WHERE m.id > $1 ORDER BY m.id LIMIT $2`
 
 // findManifest and findDigest say whether the content that a manifest refers to
-// exists.
+// exists, or is to be fetched from the upstream of a cached repository.
 const (
-	findManifest = `SELECT 1 FROM manifests WHERE repository_id = $1 AND digest = $2`
-	findDigest   = `SELECT 1 FROM blobs WHERE digest = $1`
+	findManifest = `
+SELECT 1 FROM manifests WHERE repository_id = $1 AND digest = $2
+UNION ALL SELECT 1 FROM missing_content WHERE manifest_id = $3 AND digest = $2`
+	findDigest = `SELECT 1 FROM blobs WHERE digest = $1 UNION ALL SELECT 1 FROM missing_content WHERE manifest_id = $2 AND digest = $1`
 )
 
 // listBlobs returns a page of blobs, and whether each is used or queued.

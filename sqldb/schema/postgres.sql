@@ -1919,6 +1919,26 @@ CREATE TABLE migrations (
     CONSTRAINT migrations_pkey PRIMARY KEY (number)
 );
 
+CREATE TABLE missing_content (
+    repository_id bigint NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    manifest_id bigint NOT NULL,
+    media_type_id bigint NOT NULL,
+    size bigint NOT NULL,
+    CONSTRAINT missing_content_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
+    CONSTRAINT missing_content_pkey PRIMARY KEY (repository_id, digest, manifest_id)
+);
+
+CREATE INDEX missing_content_manifest_id_idx ON public.missing_content USING btree (manifest_id);
+
+COMMENT ON TABLE missing_content IS 'What manifests of cached repositories refer to and their repositories do not have yet. A pull brings it, and the transaction that stores it deletes the row.';
+
+COMMENT ON COLUMN missing_content.repository_id IS 'deleted with its manifest';
+
+COMMENT ON COLUMN missing_content.media_type_id IS 'of a layer; 0: it is a manifest';
+
+COMMENT ON COLUMN missing_content.size IS 'as the manifest says';
+
 CREATE TABLE object_expiries (
     object bigint NOT NULL,
     expires_at bigint NOT NULL,
@@ -2369,6 +2389,7 @@ CREATE TABLE tags (
     created_at bigint NOT NULL,
     updated_at bigint NOT NULL,
     pulled_at bigint,
+    fetched_at bigint,
     CONSTRAINT tags_manifest_id_fkey FOREIGN KEY (manifest_id) REFERENCES manifests(id) ON DELETE CASCADE,
     CONSTRAINT tags_pkey PRIMARY KEY (repository_id, name),
     CONSTRAINT tags_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
@@ -2389,6 +2410,8 @@ COMMENT ON COLUMN tags.created_at IS 'Unix milliseconds';
 COMMENT ON COLUMN tags.updated_at IS 'Unix milliseconds; when it was last pushed';
 
 COMMENT ON COLUMN tags.pulled_at IS 'Unix milliseconds, to the hour; when its manifest was last pulled; null: not since it is recorded';
+
+COMMENT ON COLUMN tags.fetched_at IS 'Unix milliseconds; when the upstream of a cached repository last named its manifest; null: a client pushed the tag';
 
 CREATE TABLE top_level_namespaces (
     id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,

@@ -974,6 +974,19 @@ CREATE TABLE mesh_nodes (
 
 CREATE TABLE migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
 
+CREATE TABLE missing_content (
+    -- What manifests of cached repositories refer to and their repositories do not have yet. A pull brings it, and the
+    -- transaction that stores it deletes the row.
+    repository_id INTEGER NOT NULL, -- deleted with its manifest
+    digest        TEXT NOT NULL,
+    manifest_id   INTEGER NOT NULL CONSTRAINT missing_content_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
+    media_type_id INTEGER NOT NULL, -- of a layer; 0: it is a manifest
+    size          INTEGER NOT NULL, -- as the manifest says
+    PRIMARY KEY (repository_id, digest, manifest_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX missing_content_manifest_id_idx ON missing_content (manifest_id);
+
 CREATE TABLE object_expiries (
     -- When objects are removed without a request. A row may outlive its object:
     -- then it is deleted when it is due.
@@ -1580,7 +1593,7 @@ CREATE TABLE tags (
     name                   TEXT NOT NULL,
     manifest_id            INTEGER NOT NULL CONSTRAINT tags_manifest_id_fkey REFERENCES manifests (id) ON DELETE CASCADE,
     created_at             INTEGER NOT NULL, -- Unix milliseconds
-    updated_at             INTEGER NOT NULL, pulled_at INTEGER /* Unix milliseconds, to the hour; when its manifest was last pulled; null: not since it is recorded */, -- Unix milliseconds; when it was last pushed
+    updated_at             INTEGER NOT NULL, pulled_at INTEGER /* Unix milliseconds, to the hour; when its manifest was last pulled; null: not since it is recorded */, fetched_at INTEGER /* Unix milliseconds; when the upstream of a cached repository last named its manifest; null: a client pushed the tag */, -- Unix milliseconds; when it was last pushed
     PRIMARY KEY (repository_id, name)
 ) STRICT, WITHOUT ROWID;
 

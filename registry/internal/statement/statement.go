@@ -98,7 +98,7 @@ RETURNING id`
 const PutTag = `
 INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
 VALUES ($1, $2, $3, $4, $5, $5)
-ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_id, updated_at = excluded.updated_at`
+ON CONFLICT (repository_id, name) DO UPDATE SET manifest_id = excluded.manifest_id, updated_at = excluded.updated_at, fetched_at = NULL`
 
 const DeleteTag = `
 DELETE FROM tags
