@@ -148,13 +148,18 @@ func (u *upstream) reach(why string) {
 	if u.since.IsZero() || (u.down == "") != (why == "") {
 		u.since = u.opts.Now()
 	}
-	u.down = why
+	u.down = ""
 	if why != "" {
 		u.failed(why)
 	}
+	u.down = why
 }
 
+// failed notes an error, unless the upstream does not answer: reach has noted why. The caller holds mu.
 func (u *upstream) failed(why string) {
+	if u.down != "" {
+		return
+	}
 	u.failure = u.opts.Now().UTC().Format(time.RFC3339) + " " + why[:min(len(why), 500)]
 }
 
