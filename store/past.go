@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
@@ -187,8 +185,7 @@ FROM (
 ORDER BY u.namespace, u.name
 LIMIT $7`
 
-// fillPast reads those objects of a part of the run that are in the history. Decompressing takes most of the time, so it
-// uses all processors.
+// fillPast reads those objects of a part of the run that are in the history.
 func (l *Listing) fillPast(ctx context.Context, s *Snapshot, from, to int) error {
 	var picks []history.Pick
 	var places []int
@@ -200,10 +197,8 @@ func (l *Listing) fillPast(ctx context.Context, s *Snapshot, from, to int) error
 	if len(picks) == 0 {
 		return nil
 	}
-	var group errgroup.Group
-	group.SetLimit(runtime.GOMAXPROCS(0))
-	found, err := l.store.past.Objects(ctx, s, picks, group.Go)
-	if err := errors.Join(err, group.Wait()); err != nil {
+	found, err := l.store.past.Objects(ctx, s, picks)
+	if err != nil {
 		return err
 	}
 	for i, at := range places {

@@ -5,10 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/object"
@@ -124,33 +127,44 @@ type Pick struct {
 	Revision int64 // the version that was the newest at this revision
 }
 
-// Objects reads versions, in the order of picks, with the revisions of their own. begin runs its work, of which one
-// piece opens one row; the result is complete when all of it has ended.
-func (h *History) Objects(ctx context.Context, s sqldb.Sender, picks []Pick, begin func(func() error)) ([]object.Object, error) {
+// Objects reads versions, in the order of picks, with the revisions of their own. Decompressing takes most of the time, so
+// each processor does a part of it, in one goroutine: in one for each row, a fifth of the time went into growing stacks.
+func (h *History) Objects(ctx context.Context, s sqldb.Sender, picks []Pick) ([]object.Object, error) {
+	type row struct {
+		of   seal.Object
+		at   int
+		body []byte
+	}
 	ids, at := make([]int64, len(picks)), make(map[int64]int, len(picks))
 	for i, p := range picks {
 		ids[i], at[p.Row] = p.Row, i
 	}
-	out, found := make([]object.Object, len(picks)), 0
-	err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
+	rows := make([]row, 0, len(picks))
+	err := sqldb.Each(ctx, s, func(scan sqldb.Row) error {
 		var id int64
-		var of seal.Object
-		var body []byte
-		if err := row.Scan(&id, &of.UID, &of.Kind, &of.Namespace, &of.Name, &body); err != nil {
-			return err
-		}
-		i := at[id]
-		found++
-		begin(func() (err error) {
-			out[i], err = h.pick(of, picks[i], body)
+		var r row
+		err := scan.Scan(&id, &r.of.UID, &r.of.Kind, &r.of.Namespace, &r.of.Name, &r.body)
+		r.at = at[id]
+		rows = append(rows, r)
+		return err
+	}, chunksByID[h.DB.Engine()], sqldb.List(h.DB.Engine(), ids))
+	if err == nil && len(rows) < len(picks) {
+		err = fmt.Errorf("%d of %d rows of the history are gone", len(picks)-len(rows), len(picks))
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]object.Object, len(picks))
+	var group errgroup.Group
+	for part := range slices.Chunk(rows, len(rows)/runtime.GOMAXPROCS(0)+1) {
+		group.Go(func() (err error) {
+			for i := 0; i < len(part) && err == nil; i++ {
+				out[part[i].at], err = h.pick(part[i].of, picks[part[i].at], part[i].body)
+			}
 			return err
 		})
-		return nil
-	}, chunksByID[h.DB.Engine()], sqldb.List(h.DB.Engine(), ids))
-	if err == nil && found < len(picks) {
-		err = fmt.Errorf("%d of %d rows of the history are gone", len(picks)-found, len(picks))
 	}
-	return out, err
+	return out, group.Wait()
 }
 
 // scratch has arrays for rows that are read for one version of many.
