@@ -27,7 +27,7 @@ func (s *server) addExpiry(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.add(part{name: "expiry", kinds: kinds, queues: e.Engines(), tasks: []task.Task{
+	s.add(part{name: "expiry", kinds: append(kinds, e.PreviewKind()), queues: e.Engines(), tasks: []task.Task{
 		{Name: "expiry", Run: e.Engines()[0].Run}, {Name: "expiry-policies", Run: e.Engines()[1].Run},
 	}})
 	return nil

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	archivev1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/lifecycle"
@@ -126,5 +127,67 @@ func (p *people) wantRightToExpire() {
 	}
 	if err := patch(lifecycle.TTL, `"soon"`); !apierrors.IsInvalid(err) {
 		p.t.Errorf("a ttl that means nothing: %v", err)
+	}
+}
+
+// TestExpiryPolicy: a policy of a real server takes what it selects once it is started, which an editor may not do. An editor
+// writes policies only about what the role lets it list and delete.
+func TestExpiryPolicy(t *testing.T) {
+	for _, engine := range dbtest.Engines() {
+		t.Run(string(engine), func(t *testing.T) {
+			p := &people{running: start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine), ArchiveFor: time.Hour})}
+			defer p.stop()
+			ctx, maps := t.Context(), p.client.CoreV1().ConfigMaps("default")
+			_, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "old", Labels: map[string]string{"tmp": "yes"}}}, metav1.CreateOptions{})
+			p.must(err)
+			editor := p.add("editor")
+			_, err = p.client.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "edit"}, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "edit"},
+				Subjects: []rbacv1.Subject{{Kind: "User", Name: "editor"}},
+			}, metav1.CreateOptions{})
+			p.must(err)
+			const group, path = "/apis/lifecycle.exeunt.dev/v1", "/apis/lifecycle.exeunt.dev/v1/namespaces/default/expirypolicies"
+			create := func(name, resource string) error {
+				return editor.RESTClient().Post().AbsPath(path).Body([]byte(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"ExpiryPolicy","metadata":{"name":"` + name +
+					`"},"spec":{"resources":["` + resource + `"],"selector":{"matchLabels":{"tmp":"yes"}},"expire":{"after":"0s"}}}`)).Do(ctx).Error()
+			}
+			dbtest.Await(t, "the editor may write a policy", func() bool { return create("tmp", "configmaps") == nil })
+			if err := create("roles", "roles.rbac.authorization.k8s.io"); !apierrors.IsForbidden(err) {
+				t.Errorf("the policy of an editor about roles: %v", err)
+			}
+			if err := create("wrong", "events"); !apierrors.IsInvalid(err) {
+				t.Errorf("a policy about Events: %v", err)
+			}
+			begin := []byte(`{"metadata":{"annotations":{"` + lifecycle.StartExpiry + `":"1"}}}`)
+			patch := func(c *kubernetes.Clientset) error {
+				return c.RESTClient().Patch(types.MergePatchType).AbsPath(path + "/tmp").Body(begin).Do(ctx).Error()
+			}
+			if err := patch(editor); !apierrors.IsForbidden(err) {
+				t.Errorf("an editor starts a policy: %v", err)
+			}
+			var preview archivev1.ExpiryPreview
+			ask := []byte(`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"ExpiryPreview","spec":{"policy":"tmp","namespace":"default"}}`)
+			body, err := editor.RESTClient().Post().AbsPath(group + "/expirypreviews").Body(ask).DoRaw(ctx)
+			p.must(err)
+			p.must(json.Unmarshal(body, &preview))
+			if len(preview.Status.Objects) != 1 || preview.Status.Objects[0].Object.Name != "old" || preview.Status.Objects[0].Object.Kind != "ConfigMap" {
+				t.Errorf("the preview: %+v", preview.Status)
+			}
+			p.must(patch(p.client))
+			dbtest.Await(t, "the old ConfigMap expires", func() bool {
+				_, err := maps.Get(ctx, "old", metav1.GetOptions{})
+				return apierrors.IsNotFound(err)
+			})
+			dbtest.Await(t, "the status says so", func() bool {
+				body, err := p.client.RESTClient().Get().AbsPath(path + "/tmp").DoRaw(ctx)
+				p.must(err)
+				return strings.Contains(string(body), `"taken":1`) && strings.Contains(string(body), `"state":"Started"`)
+			})
+			body, err = p.client.RESTClient().Get().AbsPath(group + "/namespaces/default/archivedobjects").DoRaw(ctx)
+			p.must(err)
+			if !strings.Contains(string(body), "system:exeunt:expiry:default/tmp") {
+				t.Errorf("the archive does not name the policy: %s", body)
+			}
+		})
 	}
 }

@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite testdata/matrix.txt")
 // own are the kinds that other packages register, as group/plural.
 var own = []string{
 	"apiextensions.k8s.io/customresourcedefinitions",
-	"lifecycle.exeunt.dev/archivedobjects", "lifecycle.exeunt.dev/cascades", "lifecycle.exeunt.dev/clusterexpirypolicies", "lifecycle.exeunt.dev/expirypolicies", "lifecycle.exeunt.dev/deletionpreviews", "lifecycle.exeunt.dev/deletionreports",
+	"lifecycle.exeunt.dev/archivedobjects", "lifecycle.exeunt.dev/cascades", "lifecycle.exeunt.dev/clusterexpirypolicies", "lifecycle.exeunt.dev/expirypolicies", "lifecycle.exeunt.dev/expirypreviews", "lifecycle.exeunt.dev/deletionpreviews", "lifecycle.exeunt.dev/deletionreports",
 	"lifecycle.exeunt.dev/finalizerremovals", "lifecycle.exeunt.dev/restores", "mesh.exeunt.dev/meshnodes",
 	"provisioning.exeunt.dev/blueprints", "provisioning.exeunt.dev/provisionedresources", "registry.exeunt.dev/registrycaches", "registry.exeunt.dev/repositories", "registry.exeunt.dev/retentionpolicies",
 	"access.exeunt.dev/users", "example.com/widgets",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,7 +169,7 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 		if ended != 0 && p.Started() && allDue > p.most(allScope) {
 			tx.Defer(setWaits, string(p.UID))
 		}
-		for _, uid := range sortedKeys(rows) { // the order in which the engine locks them
+		for _, uid := range slices.Sorted(maps.Keys(rows)) { // the order in which the engine locks them
 			tx.Defer(enqueueSelected, uid, rows[uid], now.UnixMilli())
 		}
 		return nil
@@ -224,15 +225,6 @@ func restoredOf(ctx context.Context, r *store.Reader, page []*store.Stored) (map
 		all[types.UID(uid)] = since(at)
 	}
 	return all, nil
-}
-
-func sortedKeys(m map[string]int64) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // The values of status.state.

@@ -17,7 +17,7 @@ var GroupVersion = schema.GroupVersion{Group: "lifecycle.exeunt.dev", Version: "
 
 // AddToScheme registers the kinds in a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &DeletionPreview{}, &DeletionReport{}, &FinalizerRemoval{},
+	s.AddKnownTypes(GroupVersion, &DeletionPreview{}, &DeletionReport{}, &FinalizerRemoval{}, &ExpiryPreview{},
 		&ArchivedObject{}, &ArchivedObjectList{}, &Cascade{}, &CascadeList{}, &Restore{}, &RestoreList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

@@ -28,6 +28,11 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		"github.com/exeunt/exeunt/deletion/v1.DeletionReport":         schema_exeunt_exeunt_deletion_v1_DeletionReport(ref),
 		"github.com/exeunt/exeunt/deletion/v1.DeletionReportSpec":     schema_exeunt_exeunt_deletion_v1_DeletionReportSpec(ref),
 		"github.com/exeunt/exeunt/deletion/v1.DeletionReportStatus":   schema_exeunt_exeunt_deletion_v1_DeletionReportStatus(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ExpiringObject":         schema_exeunt_exeunt_deletion_v1_ExpiringObject(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ExpiryDay":              schema_exeunt_exeunt_deletion_v1_ExpiryDay(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ExpiryPreview":          schema_exeunt_exeunt_deletion_v1_ExpiryPreview(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ExpiryPreviewSpec":      schema_exeunt_exeunt_deletion_v1_ExpiryPreviewSpec(ref),
+		"github.com/exeunt/exeunt/deletion/v1.ExpiryPreviewStatus":    schema_exeunt_exeunt_deletion_v1_ExpiryPreviewStatus(ref),
 		"github.com/exeunt/exeunt/deletion/v1.FinalizerRemoval":       schema_exeunt_exeunt_deletion_v1_FinalizerRemoval(ref),
 		"github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalSpec":   schema_exeunt_exeunt_deletion_v1_FinalizerRemovalSpec(ref),
 		"github.com/exeunt/exeunt/deletion/v1.FinalizerRemovalStatus": schema_exeunt_exeunt_deletion_v1_FinalizerRemovalStatus(ref),
@@ -984,6 +989,251 @@ func schema_exeunt_exeunt_deletion_v1_DeletionReportStatus(ref common.ReferenceC
 		},
 		Dependencies: []string{
 			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "github.com/exeunt/exeunt/deletion/v1.Reason"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ExpiringObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ExpiringObject is an object that a policy takes.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the object.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ObjectReference"),
+						},
+					},
+					"at": {
+						SchemaProps: spec.SchemaProps{
+							Description: "At is when it goes.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+						},
+					},
+					"waits": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Waits says that it stays until the policy is confirmed again.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"object", "at"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ExpiryDay(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ExpiryDay is what goes on a day.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"date": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Date is the day (UTC), as 2026-11-19.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Objects is how many objects are due.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"waiting": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Waiting is how many of them wait.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"date", "objects"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ExpiryPreview(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ExpiryPreview asks which objects a policy of expiry takes, and when, if it is started and no object changes. The answer is in status; nothing is stored.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Default: map[string]interface{}{},
+							Ref:     ref("k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec names the policy.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ExpiryPreviewSpec"),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the answer.",
+							Default:     map[string]interface{}{},
+							Ref:         ref("github.com/exeunt/exeunt/deletion/v1.ExpiryPreviewStatus"),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ExpiryPreviewSpec", "github.com/exeunt/exeunt/deletion/v1.ExpiryPreviewStatus", "k8s.io/apimachinery/pkg/apis/meta/v1.ObjectMeta"},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ExpiryPreviewSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ExpiryPreviewSpec names the policy.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"policy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Policy is the name of the policy.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is that of an ExpiryPolicy; empty for a ClusterExpiryPolicy.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"until": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Until is how far the preview looks: \"7d\", which is the default, at most a year.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Limit bounds the objects of the answer, the first that go: 500 if zero, at most 10,000.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"policy"},
+			},
+		},
+	}
+}
+
+func schema_exeunt_exeunt_deletion_v1_ExpiryPreviewStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ExpiryPreviewStatus is what the policy takes.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"objects": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Objects go at their time, the first one first.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.ExpiringObject"),
+									},
+								},
+							},
+						},
+					},
+					"days": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Days are the days (UTC) on which objects go.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref("github.com/exeunt/exeunt/deletion/v1.ExpiryDay"),
+									},
+								},
+							},
+						},
+					},
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Total is how many objects are due, also those that wait or are not in the answer.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"waiting": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Waiting is how many of them wait, because the policy would take more than was confirmed.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"most": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Most is how many objects the policy takes in a day without another confirmation; -1: any number.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Failed is how many objects stay because the condition cannot be evaluated.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"problem": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Problem is why, for one of them.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"total", "most"},
+			},
+		},
+		Dependencies: []string{
+			"github.com/exeunt/exeunt/deletion/v1.ExpiringObject", "github.com/exeunt/exeunt/deletion/v1.ExpiryDay"},
 	}
 }
 

@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/cmd/exeunt/past"
+	"github.com/exeunt/exeunt/deletion"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
@@ -26,11 +29,11 @@ type Session interface {
 func New(session func() Session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "expiry",
-		Short: "Start policies by which objects expire",
-		Long: `Start ExpiryPolicies and ClusterExpiryPolicies, by which the server deletes objects. A policy
+		Short: "Preview and start policies by which objects expire",
+		Long: `Preview and start ExpiryPolicies and ClusterExpiryPolicies, by which the server deletes objects. A policy
 is named by its name, or as clusterexpirypolicy/NAME.`,
 	}
-	cmd.AddCommand(newStart(session()))
+	cmd.AddCommand(newPreview(session()), newStart(session()))
 	return cmd
 }
 
@@ -40,6 +43,62 @@ func find(s Session, name string) (string, error) {
 		name = "expirypolicy/" + name
 	}
 	return s.Find([]string{name})
+}
+
+func newPreview(s Session) *cobra.Command {
+	var q v1.ExpiryPreview
+	cmd := &cobra.Command{
+		Use:   "preview POLICY",
+		Short: "Show what a policy takes, and when",
+		Long: `Show which objects a policy takes and when, if it is started and no object changes: the same
+function decides as when it runs. That needs the rights to get the policy and to list its resources.`,
+		Example: "  exeunt expiry preview old-previews -n shop --until 30d",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			path, err := find(s, args[0])
+			if err != nil {
+				return err
+			}
+			var policy metav1.PartialObjectMetadata
+			if err := s.Send(cmd.Context(), http.MethodGet, path, nil, &policy); err != nil {
+				return err
+			}
+			q.APIVersion, q.Kind = v1.GroupVersion.String(), "ExpiryPreview"
+			q.Spec.Policy, q.Spec.Namespace, q.Spec.Until = policy.Name, policy.Namespace, strings.TrimPrefix(q.Spec.Until, "+")
+			if err := s.Put(cmd.Context(), http.MethodPost, "/apis/"+v1.GroupVersion.String()+"/expirypreviews", &q, &q); err != nil {
+				return err
+			}
+			return s.Print(cmd.OutOrStdout(), &q, func(p past.Printer) { write(&q, p) })
+		},
+	}
+	s.Flags(cmd)
+	cmd.Flags().StringVar(&q.Spec.Until, "until", "7d", "how far to look, at most a year")
+	cmd.Flags().Int64Var(&q.Spec.Limit, "limit", 500, "how many objects to list, the first that go")
+	return cmd
+}
+
+// write says a preview for people.
+func write(q *v1.ExpiryPreview, p past.Printer) {
+	for _, o := range q.Status.Objects {
+		waits := ""
+		if o.Waits {
+			waits = "  waits for a confirmation"
+		}
+		p.Line("%s  %s%s", o.At.Local().Format(time.DateTime), deletion.Describe(o.Object), waits)
+	}
+	if rest := q.Status.Total - int64(len(q.Status.Objects)); rest > 0 {
+		p.Line("… and %d more", rest)
+	}
+	for _, d := range q.Status.Days {
+		p.Line("%s: %d", d.Date, d.Objects)
+	}
+	p.Line("%d would go in %s", q.Status.Total-q.Status.Waiting, q.Spec.Until)
+	if q.Status.Waiting > 0 {
+		p.Line("%d wait, because they are more than %d in a day: to let them go, use exeunt expiry start --objects", q.Status.Waiting, q.Status.Most)
+	}
+	if q.Status.Failed > 0 {
+		p.Line("%d stay because the policy cannot be asked: %s", q.Status.Failed, q.Status.Problem)
+	}
 }
 
 func newStart(s Session) *cobra.Command {

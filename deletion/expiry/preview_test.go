@@ -1,0 +1,182 @@
+package expiry
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind/kindtest"
+	"github.com/exeunt/exeunt/lifecycle"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/storetest"
+)
+
+var previewWorlds = flag.Int("expiry-worlds", 20, "random worlds in which a preview is compared with the run")
+
+// TestPreviewIsTheRun: in random worlds with random policies, a policy takes exactly what its preview says, at exactly the
+// time.
+func TestPreviewIsTheRun(t *testing.T) {
+	each(t, func(w *world) {
+		for seed := range uint64(*previewWorlds) {
+			w.randomWorld(fmt.Sprint("w", seed), rand.New(rand.NewPCG(seed, 1)))
+			if t.Failed() {
+				t.Fatalf("in world %d", seed)
+			}
+		}
+	})
+}
+
+// randomWorld makes a namespace with objects and policies, previews one of them, and lets time pass.
+func (w *world) randomWorld(namespace string, random *rand.Rand) {
+	t := w.t
+	storetest.Create(t, w.store, storetest.Namespace(t, namespace))
+	pick := func(of ...string) string { return of[random.IntN(len(of))] }
+	minutes := func(most int) time.Duration { return time.Duration(random.IntN(most)) * time.Minute }
+	stamp := func(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+	for i := range 5 + random.IntN(20) {
+		key := object.Key{Kind: pick(configMaps, "secrets", "pods"), Namespace: namespace, Name: fmt.Sprint("o", i)}
+		fields := ""
+		switch key.Kind {
+		case configMaps:
+			fields = `,"data":{"state":"` + pick("open", "closed") + `"}`
+		case "pods":
+			fields = fmt.Sprintf(`,"spec":{"containers":[{"name":"c","image":"i"}]},"status":{"phase":%q,"conditions":[{"type":"Ready","status":%q,"lastTransitionTime":%q}]}`,
+				pick("Running", "Failed"), pick("True", "False"), stamp(w.now.Add(-minutes(300))))
+		}
+		storetest.Create(t, w.store, storetest.Object(t, key, fields, func(m *metav1.ObjectMeta) {
+			m.CreationTimestamp, m.Labels, m.Annotations = metav1.NewTime(w.now.Add(-minutes(600))), map[string]string{"tmp": pick("yes", "no")}, map[string]string{}
+			switch random.IntN(6) {
+			case 0:
+				m.Annotations[lifecycle.TTL] = minutes(600).String()
+			case 1:
+				m.Annotations[lifecycle.KeepUntil] = pick("forever", stamp(w.now.Add(minutes(600))))
+			}
+		}))
+	}
+	spec := func(limits ...string) string {
+		parts := []string{`"resources":["configmaps","` + pick("secrets", "pods") + `"]`}
+		if random.IntN(2) == 0 {
+			parts = append(parts, `"selector":{"matchLabels":{"tmp":"yes"}}`)
+		}
+		parts = append(parts, pick(`"condition":"object.data.state == 'closed'"`, `"condition":"object.metadata.name != 'o3'"`, `"fieldSelector":"metadata.name!=o2"`, `"fieldSelector":""`))
+		parts = append(parts, pick(limits...))
+		parts = append(parts, pick(fmt.Sprintf(`"expire":{"after":%q}`, minutes(1000)),
+			fmt.Sprintf(`"expire":{"after":%q,"since":"Condition","conditions":[{"type":"Ready","status":"False"}]}`, minutes(600))))
+		return "{" + strings.Join(parts, ",") + "}"
+	}
+	other := object.Key{Kind: policies, Namespace: namespace, Name: "other"}
+	if random.IntN(2) == 0 {
+		w.policy(other, 1, "1", spec(`"confirmAbove":{"objects":0}`))
+		w.settle()
+		if random.IntN(2) == 0 { // then it takes nothing, and leaves it to the one that is previewed
+			o, err := w.store.Get(t.Context(), other)
+			if err == nil {
+				err = walker{w.Expirer}.exec(t.Context(), setWaits, string(o.UID))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	key := object.Key{Kind: policies, Namespace: namespace, Name: "p"}
+	chosen := spec(`"confirmAbove":{"objects":5}`, `"confirmAbove":{"percent":40}`, `"confirmAbove":{"objects":0}`)
+	w.policy(key, 1, "", chosen)
+	w.settle()
+	const hours = 20
+	preview, err := w.Preview(t.Context(), kindtest.Almighty(), v1.ExpiryPreviewSpec{Namespace: namespace, Policy: "p", Until: fmt.Sprintf("%dh", hours)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := w.now
+	w.start(key, "1")
+	if random.IntN(2) == 0 { // also of a policy that is started
+		w.settle()
+		again, err := w.Preview(t.Context(), kindtest.Almighty(), v1.ExpiryPreviewSpec{Namespace: namespace, Policy: "p", Until: fmt.Sprintf("%dh", hours)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := w.takenBy(namespace, "p")
+		if preview.Waiting == 0 && again.Total+int64(len(gone)) != preview.Total {
+			t.Errorf("the preview of the started policy has %d objects besides %v, before there were %d", again.Total, gone, preview.Total)
+		}
+	}
+	want := map[string]string{}
+	for _, o := range preview.Objects {
+		if !o.Waits {
+			want[o.Object.Name] = stamp(o.At.Time)
+		}
+	}
+	var times []time.Time
+	for _, o := range preview.Objects {
+		times = append(times, o.At.Time.Add(-time.Second), o.At.Time)
+	}
+	times = append(times, begin.Add(hours*time.Hour))
+	slices.SortFunc(times, time.Time.Compare)
+	for _, at := range times {
+		if at.Before(w.now) {
+			continue
+		}
+		w.now = at
+		w.settle()
+	}
+	got := w.takenBy(namespace, "p")
+	if preview.Waiting > 0 { // of objects with the same time it is not said which one waits
+		if len(got) != len(want) {
+			t.Errorf("%s took %d objects, and the preview had %d of %d", chosen, len(got), len(want), preview.Total)
+		}
+	} else if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s took %v, and the preview had %v", chosen, got, want)
+	}
+}
+
+// takenBy reads what a policy took, and when.
+func (w *world) takenBy(namespace, policy string) map[string]string {
+	w.t.Helper()
+	all := map[string]string{}
+	err := w.store.Reader().Archived(w.t.Context(), store.ArchiveFilter{Namespace: namespace}, 0, 1000, func(a *store.Archived) error {
+		if a.Actor == User+":"+namespace+"/"+policy {
+			all[a.Name] = time.UnixMilli(a.RemovedAt).UTC().Format(time.RFC3339)
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+// TestWhoMayPreview: a preview is for clients that may get the policy and list its resources.
+func TestWhoMayPreview(t *testing.T) {
+	each(t, func(w *world) {
+		w.configMap("a", 0, tmp)
+		w.policy(policyKey("p"), 1, "", byAge)
+		for _, lacks := range []string{"get expirypolicies", "list configmaps", ""} {
+			client := kindtest.Almighty()
+			client.Authorize = func(verb string, r schema.GroupResource, namespace, name string) error {
+				if verb+" "+r.Resource == lacks {
+					return apierrors.NewForbidden(r, name, nil)
+				}
+				return nil
+			}
+			status, err := w.Preview(t.Context(), client, v1.ExpiryPreviewSpec{Namespace: "shop", Policy: "p"})
+			if apierrors.IsForbidden(err) != (lacks != "") || lacks == "" && status.Total != 1 {
+				t.Errorf("without %q: %+v, %v", lacks, status, err)
+			}
+		}
+		for _, spec := range []v1.ExpiryPreviewSpec{{Namespace: "shop", Policy: "q"}, {Policy: "p"}, {Namespace: "shop", Policy: "p", Until: "1000d"}, {Namespace: "shop", Policy: "p", Until: "x"}} {
+			if _, err := w.Preview(t.Context(), kindtest.Almighty(), spec); !object.Is(err, object.BadRequest) {
+				t.Errorf("%+v: %v", spec, err)
+			}
+		}
+	})
+}
