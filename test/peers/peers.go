@@ -116,6 +116,18 @@ func (g *Group) startPath(environment []string, path string, args ...string) (*P
 	return p, nil
 }
 
+// Pause stops a program for a moment, until resume is called, so that its files can be copied.
+func (g *Group) Pause(name string) (resume func() error, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.IndexFunc(g.processes, func(p *Process) bool { return p.Name == name })
+	if i < 0 {
+		return nil, fmt.Errorf("%s does not run", name)
+	}
+	process := g.processes[i].cmd.Process
+	return func() error { return process.Signal(syscall.SIGCONT) }, process.Signal(syscall.SIGSTOP)
+}
+
 // Stop ends all processes, the last one first, and reports those that had ended before or
 // did not end on SIGTERM.
 func (g *Group) Stop() error {
