@@ -100,7 +100,7 @@ func (c *Caches) Of(ctx context.Context, repository string) (registry.Upstream, 
 	return nil, err
 }
 
-// known returns the RegistryCaches, as they were a second ago or later.
+// known returns the RegistryCaches, as they were a second ago or later. While the store does not answer, they are as before.
 func (c *Caches) known(ctx context.Context) (map[string]*upstream, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,31 +108,32 @@ func (c *Caches) known(ctx context.Context) (map[string]*upstream, error) {
 	if c.all != nil && now.Sub(c.read).Abs() < follow {
 		return c.all, nil
 	}
+	all, err := c.list(ctx)
+	if err != nil && c.all == nil {
+		return nil, fmt.Errorf("list registry caches: %w", err)
+	}
+	if c.read = now; err == nil {
+		c.all = all
+	}
+	return c.all, nil
+}
+
+func (c *Caches) list(ctx context.Context) (map[string]*upstream, error) {
 	list, err := c.store.List(ctx, store.ListRequest{Kind: c.kind.Storage})
 	if err != nil {
-		return c.all, fmt.Errorf("list registry caches: %w", err)
+		return nil, err
 	}
 	all := map[string]*upstream{}
 	for list.Next() {
-		o := list.Object()
-		s, err := parse(o.Body)
+		s, err := parse(list.Object().Body)
 		if err != nil {
-			return c.all, fmt.Errorf("registry cache %s: %w", o.Name, err)
+			return nil, err
 		}
 		if all[s.name] = c.all[s.name]; all[s.name] == nil || all[s.name].version != s.version {
 			all[s.name] = newUpstream(s, &c.opts, c.counted)
 		}
 	}
-	if err := list.Err(); err != nil {
-		return c.all, fmt.Errorf("list registry caches: %w", err)
-	}
-	for name, u := range c.all {
-		if all[name] != u {
-			u.http.CloseIdleConnections()
-		}
-	}
-	c.all, c.read = all, now
-	return all, nil
+	return all, list.Err()
 }
 
 // report is what the status of a RegistryCache says, and this replica has not written yet.

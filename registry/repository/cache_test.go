@@ -426,3 +426,24 @@ func TestCacheParentGoes(t *testing.T) {
 		}
 	})
 }
+
+// TestCacheStoreStops: pulls and pushes go on while the RegistryCaches cannot be read.
+func TestCacheStoreStops(t *testing.T) {
+	each(t, func(w *world) {
+		up := newSource(w)
+		w.cache("hub", up.URL, "")
+		if u, err := w.caches.Of(w.Context(), "hub/web"); u == nil || err != nil {
+			t.Fatal(u, err)
+		}
+		if err := w.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		w.cacheClock.Advance(time.Hour)
+		if u, err := w.caches.Of(w.Context(), "hub/web"); u == nil || err != nil {
+			t.Error(u, err)
+		}
+		if u, err := w.caches.Of(w.Context(), "shop/web"); u != nil || err != nil {
+			t.Error(u, err)
+		}
+	})
+}
