@@ -278,7 +278,15 @@ func (p *tab) click(selector string) {
 		}
 		return
 	}
-	p.run(chromedp.Click(selector, chromedp.ByQuery))
+	for range 5 { // a page that still loads may move the element away from under the mouse
+		p.eval(fmt.Sprintf(`window.missed = true; document.querySelector(%q).addEventListener("click", () => { window.missed = false; }, {once: true, capture: true}); 0`, selector), nil)
+		p.run(chromedp.Click(selector, chromedp.ByQuery))
+		var missed bool
+		if p.eval("window.missed === true", &missed); !missed {
+			return
+		}
+	}
+	p.t.Fatalf("%s does not get the click", selector)
 }
 
 // press uses the button or link with this text, or with this label: with the mouse, or in a story of the keyboard with its keys.
