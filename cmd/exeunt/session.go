@@ -63,8 +63,8 @@ func (s *session) Send(ctx context.Context, method, path string, query map[strin
 }
 
 // Put implements expire.Session.
-func (s *session) Put(ctx context.Context, method, path string, body, into any) error {
-	return send(ctx, s.client.rest, request{method: method, path: path, body: body, patch: types.MergePatchType}, into)
+func (s *session) Put(ctx context.Context, method, path string, patch types.PatchType, body, into any) error {
+	return send(ctx, s.client.rest, request{method: method, path: path, body: body, patch: patch}, into)
 }
 
 // Kinds implements past.Session.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/cmd/exeunt/past"
 	"github.com/exeunt/exeunt/deletion"
@@ -21,8 +22,8 @@ import (
 // Session is a command's connection and its output.
 type Session interface {
 	past.Session
-	// Put sends a body: with POST, or with PATCH as a merge patch.
-	Put(ctx context.Context, method, path string, body, into any) error
+	// Put sends a body: with POST, or as a patch of a type.
+	Put(ctx context.Context, method, path string, patch types.PatchType, body, into any) error
 }
 
 // New returns the command. Each of its commands has a session of its own.
@@ -65,7 +66,7 @@ function decides as when it runs. That needs the rights to get the policy and to
 			}
 			q.APIVersion, q.Kind = v1.GroupVersion.String(), "ExpiryPreview"
 			q.Spec.Policy, q.Spec.Namespace, q.Spec.Until = policy.Name, policy.Namespace, strings.TrimPrefix(q.Spec.Until, "+")
-			if err := s.Put(cmd.Context(), http.MethodPost, "/apis/"+v1.GroupVersion.String()+"/expirypreviews", &q, &q); err != nil {
+			if err := s.Put(cmd.Context(), http.MethodPost, "/apis/"+v1.GroupVersion.String()+"/expirypreviews", "", &q, &q); err != nil {
 				return err
 			}
 			return s.Print(cmd.OutOrStdout(), &q, func(p past.Printer) { write(&q, p) })
@@ -132,7 +133,7 @@ Waiting. --objects lets it take more.`,
 			patch := map[string]any{"metadata": map[string]any{
 				"resourceVersion": policy.ResourceVersion, "annotations": map[string]any{lifecycle.StartExpiry: value},
 			}}
-			if err := s.Put(cmd.Context(), http.MethodPatch, path, patch, &policy); err != nil {
+			if err := s.Put(cmd.Context(), http.MethodPatch, path, types.MergePatchType, patch, &policy); err != nil {
 				return fmt.Errorf("start %s: %w", policy.Name, err)
 			}
 			return s.Print(cmd.OutOrStdout(), policy, func(p past.Printer) { p.Line("%s is started at generation %d", policy.Name, policy.Generation) })
