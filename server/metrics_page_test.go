@@ -49,6 +49,7 @@ var queues = map[string]string{
 	"provisioned-resource-events": "events of the broker that are to be published",
 	"provisioned-resources":       "rounds of the broker",
 	"expiry":                      "Objects that expire, at their time",
+	"expiry-policies":             "Policies of expiry that were written, and whose objects are not counted yet",
 	"restores":                    "Restores that have not ended",
 	"quotas":                      "statuses of ResourceQuotas",
 	"registry-blobs":              "blobs that may be unused",
