@@ -84,6 +84,10 @@ func TestRefusalsInKubernetesWords(t *testing.T) {
 		{"GET", "/apis/nothing.example.com", "", "", 404, ""},
 		{"GET", "/apis/nothing.example.com/v1/things", "", "", 404, ""},
 		{"GET", "/apis/apps/v1/things", "", "", 404, "the server could not find the requested resource"},
+		{"GET", "/api/v1/configmaps/a", "", "", 404, "the server could not find the requested resource"},
+		{"PATCH", "/api/v1/configmaps/a", "{}", "", 404, "the server could not find the requested resource"},
+		{"DELETE", "/api/v1/configmaps/a", "", "", 404, "the server could not find the requested resource"},
+		{"POST", "/api/v1/configmaps", "{}", "", 405, "the server does not allow this method on the requested resource"},
 	} {
 		r := w.send(tt.method, tt.url, tt.body, "Accept: "+tt.accept)
 		if tt.message == "" {

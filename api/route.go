@@ -228,14 +228,14 @@ func (a *API) serveResource(w http.ResponseWriter, req *http.Request, info *gene
 	})
 }
 
-// suitsScope reports whether a path with or without a namespace exists for a kind. As in Kubernetes, a custom
-// kind with namespaces has no other path without one than those of list and watch: controllers
-// take a 404 for "nothing to delete", and a 405 for an error.
+// suitsScope reports whether a path with or without a namespace exists for a kind. As in Kubernetes, a kind with
+// namespaces has no other path without one than its collection, and that of a custom kind only for list and watch:
+// controllers take a 404 for "nothing to delete", and a 405 for an error.
 func suitsScope(k *kind.Kind, info *genericrequest.RequestInfo) bool {
 	if info.Namespace != "" {
 		return k.Namespaced || namesNamespace(info)
 	}
-	return k.Definition == "" || !k.Namespaced || info.Verb == "list" || info.Verb == "watch"
+	return !k.Namespaced || info.Verb == "list" || info.Verb == "watch" || k.Definition == "" && len(info.Parts) < 2
 }
 
 // namesNamespace reports whether the path is /namespaces/NAME, which the library
