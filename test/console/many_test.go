@@ -146,13 +146,13 @@ func fill(ctx context.Context, t *testing.T, create func(ctx context.Context, i 
 	}
 }
 
-// surround fills a story's namespace with ConfigMaps; for the story that names all rows of their table, with Secrets.
+// surround fills a story's namespace with ConfigMaps; for the stories that name all rows of their table, with Secrets.
 func surround(p *tab, told story, namespace string) {
 	p.t.Helper()
 	client := fast(p.t, p.server.Config())
 	fill(p.t.Context(), p.t, func(ctx context.Context, i int) (err error) {
 		meta := metav1.ObjectMeta{Name: fmt.Sprintf("other-%05d", i)}
-		if told.name == "many" {
+		if told.name == "many" || told.name == "history" {
 			_, err = client.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
 		} else {
 			_, err = client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})

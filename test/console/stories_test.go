@@ -228,6 +228,7 @@ func guarded(p *tab, namespace string) {
 	p.see("waits until it is confirmed, by another user than the one who asked for it.")
 	p.open("#/deletion/" + namespace + "/" + must(p.t, s, "get", "namespace", namespace, "-o", "jsonpath={.metadata.uid}") + "/plan")
 	p.see("A plan: nothing of it has been deleted")
+	p.typed(namespace)
 	p.click("#delete-now")
 	p.see("You asked for this delete, so another user must confirm it.")
 	p.until("no button that would be refused", `![...document.querySelectorAll("main button")].some(e => e.innerText.startsWith("Confirm"))`)
@@ -241,6 +242,16 @@ func guarded(p *tab, namespace string) {
 	p.see("Deletes are not held")
 	if got := must(p.t, s, "get", "namespace", namespace, "-o", `jsonpath={.metadata.annotations.lifecycle\.exeunt\.dev/max-cascade},{.metadata.annotations.lifecycle\.exeunt\.dev/confirm-by}`); got != "0," {
 		p.t.Errorf("the namespace's guard is %q", got)
+	}
+}
+
+// typed types the name of what goes, if the page asks for it because so much goes with it.
+func (p *tab) typed(name string) {
+	p.t.Helper()
+	p.until("the plan", `document.querySelector("#delete-now:enabled, #confirm-name")`)
+	var asks bool
+	if p.eval(`!!document.querySelector("#confirm-name")`, &asks); asks {
+		p.write("#confirm-name", name)
 	}
 }
 
