@@ -66,7 +66,7 @@ func (s *server) addRegistry(ctx context.Context) error {
 	retention, err := retain.New(s.db, s.store, retain.Options{
 		Paused: func(ctx context.Context) (bool, error) {
 			paused, err := s.collector.Paused(ctx)
-			return paused || repositories.UsesUnknown(), err
+			return paused || repositories.UsesUnknown() != nil, err
 		},
 		Changed: repositories.Touch, Logger: c.Logger,
 	})
@@ -170,10 +170,7 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 	r.garbage, err = collect.New(s.db, blobs, collect.Options{
 		ReviewAfter: c.RegistryReviewAfter, KeepManifests: c.RegistryKeepManifests, KeepBlobs: c.RegistryKeepBlobs,
 		KeepSignatures: c.RegistryKeepSignatures, Off: c.NoCollector, RemoveTimeout: c.RegistryRemoveTimeout,
-		Paused: func(ctx context.Context) (bool, error) {
-			paused, err := s.collector.Paused(ctx)
-			return paused || repositories.UsesUnknown(), err
-		},
+		Paused: s.collector.Paused, Unready: repositories.UsesUnknown,
 		Changed: repositories.Touch, Logger: c.Logger,
 	})
 	if err != nil {

@@ -77,6 +77,8 @@ type Options struct {
 	Changed func(repository int64)
 	// Paused is called before each turn. Default: never paused.
 	Paused func(ctx context.Context) (bool, error)
+	// Unready reports why nothing can be collected yet: nil when the server knows what is in use. Default: it does.
+	Unready func() error
 	// Now is the clock. The triggers use the database's clock. Default time.Now.
 	Now func() time.Time
 	// Logger logs failures. Default slog.Default.
@@ -135,6 +137,9 @@ func New(db *sqldb.DB, blobs blobstore.Store, o Options) (*Collector, error) {
 	if o.Changed == nil {
 		o.Changed = func(int64) {}
 	}
+	if o.Unready == nil {
+		o.Unready = func() error { return nil }
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -171,7 +176,7 @@ func (c *Collector) engine(q review.Queue, r review.Reviewer[*countingTx]) (*rev
 			q.Batch = postgresBatch
 		}
 	}
-	return review.New(c.db, q, r, c.transact, review.Options{Paused: c.options.Paused, Now: c.options.Now, Logger: c.options.Logger})
+	return review.New(c.db, q, r, c.transact, review.Options{Paused: c.held, Now: c.options.Now, Logger: c.options.Logger})
 }
 
 // events lists the events that have a delay.

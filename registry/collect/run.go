@@ -89,8 +89,8 @@ func (c *Collector) configure(ctx context.Context) error {
 func (c *Collector) repeat(what string, first, every time.Duration, step func(context.Context) (int, error)) task.Task {
 	return task.Loop("registry-collector", func(ctx context.Context) {
 		for wait := first; task.Sleep(ctx, wait); wait = every {
-			paused, err := c.paused(ctx)
-			if err == nil && !paused {
+			held, err := c.held(ctx)
+			if err == nil && !held {
 				_, err = step(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -105,6 +105,12 @@ func (c *Collector) paused(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	return c.options.Paused(ctx)
+}
+
+// held reports whether nothing may be collected now.
+func (c *Collector) held(ctx context.Context) (bool, error) {
+	paused, err := c.paused(ctx)
+	return paused || c.options.Unready() != nil, err
 }
 
 // Turn is the result of one turn of each worker.
@@ -124,6 +130,9 @@ func (t Turn) Idle() bool {
 func (c *Collector) RunOne(ctx context.Context) (Turn, error) {
 	var t Turn
 	paused, err := c.paused(ctx)
+	if err == nil && !paused {
+		err = c.options.Unready()
+	}
 	if err != nil || paused {
 		return t, err
 	}

@@ -57,7 +57,7 @@ func (r *Repositories) update(ctx context.Context) {
 	defer tick.Stop()
 	var all time.Time
 	for {
-		if r.UsesUnknown() {
+		if r.UsesUnknown() != nil {
 			r.attempt(ctx, "find the images that objects name", r.knowUses)
 		}
 		if now := time.Now(); !now.Before(all) {

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/exeunt/exeunt/sqldb"
@@ -17,8 +18,13 @@ const (
 	knowsUses = `INSERT INTO gc_settings (name, value) VALUES ('image_uses', 1 = 1) ON CONFLICT (name) DO NOTHING`
 )
 
-// UsesUnknown reports whether the images that objects name are not all known yet: then nothing may be collected.
-func (r *Repositories) UsesUnknown() bool { return !r.usesKnown.Load() }
+// UsesUnknown is an error until all images that objects name are known: before, nothing may be collected.
+func (r *Repositories) UsesUnknown() error {
+	if r.usesKnown.Load() {
+		return nil
+	}
+	return errors.New("the images that objects name are being looked up; try again in a minute")
+}
 
 // knowUses writes the images of objects that are older than the index, once for a database. Each object is read in
 // the transaction that writes its images, so that no change of it comes in between.

@@ -171,10 +171,10 @@ func TestUsesOfOlderObjects(t *testing.T) {
 			w.deploy("shop", fmt.Sprint("d", i), "h.example/shop/web:v1")
 		}
 		w.Exec(`DELETE FROM image_uses`)
-		if !w.repos.UsesUnknown() {
+		if w.repos.UsesUnknown() == nil {
 			t.Error("nothing was known, and is known")
 		}
-		if err := w.repos.knowUses(w.Context()); err != nil || w.repos.UsesUnknown() {
+		if err := w.repos.knowUses(w.Context()); err != nil || w.repos.UsesUnknown() != nil {
 			t.Fatal(err)
 		}
 		if n := w.Count(`SELECT count(*) FROM image_uses WHERE path = 'shop/web' AND reference = 'v1'`); n != usesStep+3 {
