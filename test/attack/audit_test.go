@@ -75,7 +75,8 @@ func deleteAnonymously(t *testing.T, client *http.Client, url string, size int) 
 	request.Header.Set("User-Agent", strings.Repeat("u", 10_000))
 	request.Header.Set("X-Forwarded-For", strings.Repeat("192.0.2.1,", 1000))
 	answer, err := client.Do(request)
-	if err != nil { // the server closes a connection on which no known client was for 30 seconds
+	for tries := 0; err != nil && tries < 5; tries++ { // the server closes connections on which no known client was for 30 seconds
+		client.CloseIdleConnections()
 		answer, err = client.Do(request)
 	}
 	if err != nil {
