@@ -313,8 +313,8 @@ func (r *Registry) mount(ctx context.Context, to Request, from, what string) (di
 		return "", err
 	}
 	found, err := r.mountTo(ctx, repo, want, from)
-	if refusal := r.explainQuota(ctx, to.Repository, err); refusal != err {
-		return "", refusal
+	if overQuota(err) {
+		return "", r.explainQuota(ctx, to.Repository, err)
 	}
 	if err != nil && r.removed(ctx, repo) {
 		return "", nil // an upload creates the repository

@@ -81,8 +81,8 @@ func (u *upload) commitBlob(ctx context.Context, want digest.Digest, size int64,
 	if err == nil {
 		u.r.touched(u.repo.id)
 	}
-	if refusal := u.r.explainQuota(ctx, u.name, err); refusal != err {
-		return withCleanup(refusal, u.discard(ctx))
+	if overQuota(err) {
+		return withCleanup(u.r.explainQuota(ctx, u.name, err), u.discard(ctx))
 	}
 	return u.ended(ctx, "finish", err)
 }

@@ -156,7 +156,7 @@ func (u *upstream) send(ctx context.Context, method string, to registry.Request)
 		}
 		u.note(answer, err)
 		if err != nil {
-			body.Close()
+			_ = body.Close() // there is no answer to close
 			var refused *registry.Error
 			if !errors.As(err, &refused) {
 				refused = &registry.Error{Code: registry.Unavailable, Message: fmt.Sprintf("the upstream %s does not answer; try again later", u)}
