@@ -1,7 +1,6 @@
 package expiry
 
 import (
-	"context"
 	"encoding/json"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
-	"github.com/exeunt/exeunt/lifecycle"
 )
 
 // The kinds of policies, as in object.Key.Kind.
@@ -49,7 +47,7 @@ func Kinds() (made []*kind.Kind, err error) {
 		}
 		k.Definition = "" // no stored definition declares it, so none can be deleted
 		v := k.Versions[0]
-		v.Strategy, v.Table = rules{v.Strategy}, table
+		v.Strategy, v.Table = custom.Checked{Strategy: v.Strategy, Check: validate}, table
 		made = append(made, k)
 	}
 	return made, nil
@@ -138,21 +136,6 @@ func schemaOf(cluster bool) *props {
 		}),
 	}, "spec")
 	return &top
-}
-
-// rules are the rules of a custom kind, and what a schema cannot express.
-type rules struct{ lifecycle.Strategy }
-
-// Create is part of lifecycle.Strategy.
-func (s rules) Create(ctx context.Context, obj runtime.Object) ([]string, field.ErrorList) {
-	warnings, errs := s.Strategy.Create(ctx, obj)
-	return warnings, append(errs, validate(obj)...)
-}
-
-// Update is part of lifecycle.Strategy.
-func (s rules) Update(ctx context.Context, obj, old runtime.Object) ([]string, field.ErrorList) {
-	warnings, errs := s.Strategy.Update(ctx, obj, old)
-	return warnings, append(errs, validate(obj)...)
 }
 
 func validate(obj runtime.Object) field.ErrorList {
