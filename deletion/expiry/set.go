@@ -47,7 +47,7 @@ func (p *Policies) at(ctx context.Context, r *store.Reader, revision int64) (*Se
 	if last != nil && last.revision == revision {
 		return last, nil
 	}
-	s := &Set{revision: revision, all: map[object.Key]*Policy{}, byResource: map[string][]*Policy{}}
+	s := &Set{revision: revision, all: map[object.Key]*Policy{}, inScope: map[scope][]*Policy{}}
 	for _, kind := range []string{policies, clusterPolicies} {
 		at := store.Selection{Kind: kind, Namespace: store.AllNamespaces, State: store.Active, Limit: readStep}
 		for {
@@ -72,10 +72,14 @@ func (p *Policies) at(ctx context.Context, r *store.Reader, revision int64) (*Se
 
 // Set is the policies at a revision. It is immutable.
 type Set struct {
-	revision   int64
-	all        map[object.Key]*Policy
-	byResource map[string][]*Policy
+	revision int64
+	all      map[object.Key]*Policy
+	inScope  map[scope][]*Policy
 }
+
+// scope is a resource in a namespace, or for a ClusterExpiryPolicy in all: policies of one namespace cost a write in
+// another nothing.
+type scope struct{ resource, namespace string }
 
 // add adds a policy, as it was parsed before if it has not changed. One that cannot be read is as if it did not exist:
 // validation refuses it.
@@ -93,7 +97,8 @@ func (s *Set) add(o *store.Stored, last *Set) {
 	}
 	s.all[o.Key] = p
 	for _, resource := range p.Resources {
-		s.byResource[resource] = append(s.byResource[resource], p)
+		in := scope{resource, p.Namespace}
+		s.inScope[in] = append(s.inScope[in], p)
 	}
 }
 
@@ -125,8 +130,12 @@ func (s *Set) earliest(key object.Key, body []byte) (at time.Time, doubt bool) {
 // policy's fields and condition select it is not asked. Times before the object was restored do not count. It
 // parses only bodies of Jobs, those with annotations of this server and those in the scope of policies.
 func (s *Set) dues(key object.Key, body []byte, restored time.Time, counts func(*Policy) bool) (all []Due, err error) {
-	scope := slices.DeleteFunc(slices.Clone(s.byResource[key.Kind]), func(p *Policy) bool { return !p.in(key) || !counts(p) })
-	if len(scope) == 0 && key.Kind != jobs && !bytes.Contains(body, ours) {
+	asked := slices.Clone(s.inScope[scope{key.Kind, ""}])
+	if key.Namespace != "" {
+		asked = append(asked, s.inScope[scope{key.Kind, key.Namespace}]...)
+	}
+	asked = slices.DeleteFunc(asked, func(p *Policy) bool { return !p.in(key) || !counts(p) })
+	if len(asked) == 0 && key.Kind != jobs && !bytes.Contains(body, ours) {
 		return nil, nil
 	}
 	m, err := object.ParseMeta(body)
@@ -140,7 +149,7 @@ func (s *Set) dues(key object.Key, body []byte, restored time.Time, counts func(
 	if d.By != "" {
 		all = append(all, d)
 	}
-	for _, p := range scope {
+	for _, p := range asked {
 		if at := p.due(&m, body); !at.IsZero() {
 			all = append(all, Due{At: at, By: p.String(), Propagation: cmp.Or(p.Propagation, propagation(&m)), Policy: p})
 		}
