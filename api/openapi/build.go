@@ -134,8 +134,8 @@ func (s *Service) buildV3(b *builder, gv schema.GroupVersion) (*document, error)
 	if err != nil {
 		return nil, err
 	}
-	if hash := s.fingerprint(gv); hash != "" {
-		d.etag = hash
+	if d.etag, err = s.fingerprint(gv); err != nil {
+		return nil, err
 	}
 	if s.custom(gv) {
 		s.forgetSome()
@@ -166,45 +166,36 @@ func (s *Service) custom(gv schema.GroupVersion) bool {
 }
 
 // fingerprint is the hash of a document, without the document: it is made from the kinds and this
-// program. Empty if not known.
-func (s *Service) fingerprint(gv schema.GroupVersion) string {
+// program.
+func (s *Service) fingerprint(gv schema.GroupVersion) (string, error) {
 	text := []byte(s.version + packedHash())
 	for _, v := range s.groups[gv] {
-		if v.Kind.Fingerprint == "" && v.Schema != nil {
-			return ""
-		}
 		text = append(append(text, 0), v.Kind.Storage+v.Kind.Fingerprint...)
+		if v.Kind.Fingerprint == "" && v.Schema != nil {
+			described, err := v.Schema().MarshalJSON()
+			if err != nil {
+				return "", fmt.Errorf("encode the schema of %s: %w", v.GVK, err)
+			}
+			text = append(text, described...)
+		}
 	}
-	return hashOf(text)
+	return hashOf(text), nil
 }
 
 var packedHash = sync.OnceValue(func() string { return hashOf(packed) })
 
-// documentIndex lists the v3 documents with their hashes. It builds those whose hash is that of
-// their content.
+// documentIndex lists the v3 documents with their hashes. It builds none of them.
 func (s *Service) documentIndex() (*document, error) {
 	if s.index != nil {
 		return s.index, nil
 	}
-	var b *builder
 	index := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
 	for _, gv := range s.groupVersions() {
-		d := s.v3[gv]
-		if hash := s.fingerprint(gv); d == nil && hash != "" {
-			d = &document{url: "/openapi/v3/" + documentPath(gv), etag: hash}
+		hash, err := s.fingerprint(gv)
+		if err != nil {
+			return nil, err
 		}
-		if d == nil {
-			var err error
-			if b == nil {
-				if b, err = newBuilder(s.version); err != nil {
-					return nil, err
-				}
-			}
-			if d, err = s.buildV3(b, gv); err != nil {
-				logBroken(gv, err)
-				continue
-			}
-		}
+		d := &document{url: "/openapi/v3/" + documentPath(gv), etag: hash}
 		index.Paths[documentPath(gv)] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: d.hashed()}
 	}
 	text, err := json.Marshal(index)

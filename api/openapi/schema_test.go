@@ -179,9 +179,10 @@ func TestBrokenSchemaHarmsOnlyItself(t *testing.T) {
 	s := New(kind.NewRegistry(append(fewKinds(t), newKind(
 		gvk("broken.exeunt.dev", "v1", "Thing"), "things", func(_ *kind.Kind, v *kind.Version) { v.Schema = kind.SchemaOf(broken) },
 	))), "v0.1.0")
-	urls := readIndex(t, s)
-	if _, ok := urls["apis/broken.exeunt.dev/v1"]; ok || len(urls) != 7 {
-		t.Errorf("index has %v", urls)
+	for name := range readIndex(t, s) { // which builds no document, so that it has the broken one too
+		if name != "apis/broken.exeunt.dev/v1" && get(t, s, "/openapi/v3/"+name) == nil {
+			t.Errorf("%s has no document", name)
+		}
 	}
 	if w := ask(s, "/openapi/v3/apis/broken.exeunt.dev/v1"); w.Code != 500 {
 		t.Errorf("the broken group answers %d", w.Code)
