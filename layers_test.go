@@ -55,6 +55,7 @@ var layers = map[string][]string{
 	"registry":                         {"registry/blobstore", "registry/internal/statement", "registry/v1", "internal/inflight", "lifecycle", "object", "sqldb", "internal/tracing"},
 	"registry/collect":                 {"store/imageuse", "internal/task", "registry", "registry/blobstore", "registry/internal/statement", "review", "sqldb"},
 	"registry/verify":                  {"registry", "registry/blobstore", "registry/internal/statement", "sqldb"},
+	"registry/underway":                {"internal/task", "sqldb"},
 	"registry/internal/statement":      {},
 	"registry/registrytest":            {"registry/blobstore", "registry/internal/statement", "sqldb", "sqldb/dbtest"},
 	"registry/repository":              {"store/imageuse", "internal/task", "registry", "registry/v1", "store", "kind", "kind/custom", "kind/objects", "lifecycle", "object", "sqldb"},

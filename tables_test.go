@@ -30,7 +30,7 @@ var tableOwners = map[string][]string{
 		"blobs", "blob_uploads", "data_id", "deleted_manifests", "deleted_tags", "gc_blob_review_queue", "gc_blobs_configurations",
 		"gc_blobs_layers", "gc_given_back", "gc_manifest_review_queue", "gc_repository_review_queue", "gc_review_after_defaults", "gc_settings",
 		"gc_unlink_queue", "layers", "manifest_references", "manifests", "media_types", "missing_content", "repositories", "repository_blobs", "small_blobs",
-		"tags", "top_level_namespaces",
+		"tags", "top_level_namespaces", "works",
 	},
 	"console":  {"console_sessions"},
 	"deletion": {"restores", "restore_reviews", "expiry_reviews", "expiry_policies", "expiry_policy_reviews"},

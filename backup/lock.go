@@ -126,13 +126,6 @@ var errHold = errors.New("the hold on the registry's bytes was lost: the process
 
 type holdSQL struct{ now string }
 
-func newHoldSQL(engine sqldb.Engine) holdSQL {
-	if engine == sqldb.Postgres {
-		return holdSQL{"gc_now()"}
-	}
-	return holdSQL{"CAST(unixepoch('subsec') * 1000 AS INTEGER)"}
-}
-
 // The statements. Each row of another backup with a lease refuses insert.
 func (s holdSQL) insert() string {
 	return `
@@ -174,7 +167,7 @@ type hold struct {
 
 // takeHold writes the row. ErrBusy: another backup of the database runs.
 func takeHold(ctx context.Context, db *sqldb.DB, id, target string, lease time.Duration, progress func() Progress) (*hold, error) {
-	h := &hold{db: db, sql: newHoldSQL(db.Engine()), id: id, lease: lease, progress: progress}
+	h := &hold{db: db, sql: holdSQL{db.Engine().Now()}, id: id, lease: lease, progress: progress}
 	err := db.Transact(ctx, func(tx *sqldb.Tx) error {
 		if db.Engine() == sqldb.Postgres { // two inserts at once would not see each other
 			if err := tx.Exec(ctx, lockBackups); err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/auditlog"
 	"github.com/exeunt/exeunt/access/registrytoken"
+	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/internal/inflight"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind"
@@ -28,6 +30,7 @@ import (
 	"github.com/exeunt/exeunt/registry/collect"
 	"github.com/exeunt/exeunt/registry/repository"
 	"github.com/exeunt/exeunt/registry/retain"
+	"github.com/exeunt/exeunt/registry/underway"
 	"github.com/exeunt/exeunt/registry/verify"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -44,6 +47,7 @@ type registryServer struct {
 	images   *registry.Registry
 	tokens   http.Handler  // the endpoint at registrytoken.Path
 	audit    *auditlog.Log // nil if there is none
+	db       *sqldb.DB
 	garbage  *collect.Collector
 	mover    *registry.Mover // nil: the bytes have one place
 	metrics  *registryMetrics
@@ -120,7 +124,9 @@ func (s *registryServer) describe(p *part) {
 			left, ended := s.mover.Left()
 			all.Registry.Move = &ImagesMove{Left: left, Ended: ended}
 		}
-		return err
+		var listErr error
+		all.Works, listErr = underway.List(ctx, s.db)
+		return errors.Join(err, listErr)
 	}
 	p.reload = func(c Config) {
 		s.metrics.setLog(c)
@@ -149,7 +155,7 @@ func (s *server) openRegistry(ctx context.Context, repositories *repository.Repo
 		return nil, fmt.Errorf("listen for the registry on %s: %w", c.RegistryListen, err)
 	}
 	r := &registryServer{
-		config: c, identity: s.identity, listener: listener, plain: loopback(host), objects: repositories, audit: s.audit,
+		config: c, identity: s.identity, listener: listener, plain: loopback(host), objects: repositories, audit: s.audit, db: s.db,
 		metrics: newRegistryMetrics(c), strangers: inflight.NewStrangers(c.MaxRequests),
 	}
 	if r.plain {
@@ -370,5 +376,26 @@ func VerifyRegistry(ctx context.Context, c Config, o verify.Options) (sum verify
 			return sum, fmt.Errorf("--registry-storage %s: %w", c.RegistryStorage, err)
 		}
 	}
+	var far atomic.Pointer[verify.Result]
+	show := o.Progress
+	o.Progress = func(r verify.Result) {
+		far.Store(&r)
+		if show != nil {
+			show(r)
+		}
+	}
+	defer underway.Follow(ctx, db, func() underway.Work {
+		w := underway.Work{What: "Verification of the registry"}
+		if r := far.Load(); r != nil {
+			w.Far = DescribeVerified(*r)
+		}
+		return w
+	})()
 	return verify.Run(ctx, db, blobs, o)
+}
+
+// DescribeVerified returns how much of the registry was verified, for people.
+func DescribeVerified(r verify.Result) string {
+	return fmt.Sprintf("%d %s, %d %s, %d MiB read, %d %s", r.Manifests, deletion.Plural(r.Manifests, "manifest"),
+		r.Blobs, deletion.Plural(r.Blobs, "blob"), r.Bytes>>20, r.Paths, deletion.Plural(r.Paths, "path"))
 }

@@ -26,9 +26,12 @@ import (
 	"github.com/exeunt/exeunt/access"
 	"github.com/exeunt/exeunt/access/registrytoken"
 	accessv1 "github.com/exeunt/exeunt/access/v1"
+	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/internal/durable"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/registry"
+	"github.com/exeunt/exeunt/registry/importer"
+	"github.com/exeunt/exeunt/registry/underway"
 	registryv1 "github.com/exeunt/exeunt/registry/v1"
 )
 
@@ -126,7 +129,45 @@ func (c *registryClient) authorize(verb, path string) error {
 
 // record counts and logs a request to the registry, and writes its audit events.
 func (s *registryServer) record(client registry.Client, to registry.Request, next http.Handler) http.Handler {
-	return s.metrics.observed(client, to, s.audited(client, to, next))
+	handler := s.metrics.observed(client, to, s.audited(client, to, next))
+	if to.Kind != registry.Ping || client == nil || !client.Known() {
+		return handler
+	}
+	by := anonymousUser.GetName()
+	if known, ok := client.(*registryClient); ok {
+		by = known.user.GetName()
+	}
+	return s.importing(by, handler)
+}
+
+// importing keeps what an import says about itself, for the status. A client who logs in can say what it likes about its
+// own imports, so that they are only shown.
+func (s *registryServer) importing(by string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if said := req.Header.Get(importer.Header); said != "" {
+			if err := s.sayImport(req.Context(), by, said); err != nil {
+				s.config.Logger.Debug("cannot record how far an import is", "error", err)
+			}
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+func (s *registryServer) sayImport(ctx context.Context, by, said string) error {
+	var id string
+	var bytes int64
+	w := underway.Work{What: "Import into the registry", By: by}
+	n, _ := fmt.Sscanf(said, "%36s %d %d %d", &id, &w.Done, &w.Total, &bytes)
+	parsed, err := uuid.Parse(id)
+	w.ID = parsed.String()
+	switch {
+	case err != nil || w.Done < 0 || w.Total < w.Done || bytes < 0:
+		return fmt.Errorf("%.100q is not what an import says", said)
+	case n == 1:
+		return w.End(ctx, s.db)
+	}
+	w.Far = fmt.Sprintf("%d of %d %s, %sB sent", w.Done, w.Total, deletion.Plural(w.Total, "manifest"), registryv1.Size(bytes))
+	return w.Say(ctx, s.db)
 }
 
 // audited writes audit events for a request to the registry, as the policy says: the

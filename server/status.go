@@ -17,6 +17,7 @@ import (
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/gc"
+	"github.com/exeunt/exeunt/registry/underway"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store/seal"
 )
@@ -42,6 +43,7 @@ type Status struct {
 	Registry     *Images         `json:"registry,omitempty"`   // nil if the server has no registry
 	LastBackup   *time.Time      `json:"lastBackup,omitempty"` // nil if no backup has ended well
 	Backup       *backup.Running `json:"backup,omitempty"`     // nil if none runs
+	Works        []underway.Work `json:"works,omitempty"`      // imports into the registry and verifications of it
 	BackupDue    *time.Time      `json:"backupDue,omitempty"`  // when the next one must have ended; nil if the data is not kept
 	Certificates []Certificate   `json:"certificates"`
 	Keys         *seal.Rotation  `json:"keys,omitempty"` // a change of the key that seals Secrets; nil if the file has one key

@@ -31,6 +31,14 @@ const (
 	Postgres Engine = "postgres"
 )
 
+// Now is the time of the database in an expression, in milliseconds.
+func (e Engine) Now() string {
+	if e == Postgres {
+		return "gc_now()"
+	}
+	return "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
+}
+
 // DB is an open database with the current schema. It is safe for concurrent
 // use.
 type DB struct {

@@ -221,7 +221,7 @@ that use it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newStepLine(cmd)
 			found := verification{Findings: []verify.Finding{}}
-			o.Progress = func(v verify.Result) { p.show(describeVerified(v)) }
+			o.Progress = func(v verify.Result) { p.show(server.DescribeVerified(v)) }
 			o.Found = func(f verify.Finding) {
 				p.clear()
 				if format.format == "" { // a person need not wait for the end
@@ -236,7 +236,7 @@ that use it.`,
 			if err != nil {
 				return err
 			}
-			err = format.print(cmd.OutOrStdout(), document{value: found, text: func(p *printer) { p.line("%s", describeVerified(found.Result)) }})
+			err = format.print(cmd.OutOrStdout(), document{value: found, text: func(p *printer) { p.line("%s", server.DescribeVerified(found.Result)) }})
 			if n := found.Result.Findings; n > 0 {
 				err = errors.Join(err, fmt.Errorf("found %s", counted(n, "problem")))
 			}
@@ -255,10 +255,6 @@ that use it.`,
 type verification struct {
 	verify.Result
 	Findings []verify.Finding `json:"findings"`
-}
-
-func describeVerified(v verify.Result) string {
-	return fmt.Sprintf("%s, %s, %d MiB read, %s", counted(v.Manifests, "manifest"), counted(v.Blobs, "blob"), v.Bytes>>20, counted(v.Paths, "path"))
 }
 
 func newRegistryUndelete() *cobra.Command {

@@ -185,6 +185,9 @@ func writeStatus(p *printer, h *server.Status, now time.Time) {
 	if b := h.Backup; b != nil {
 		p.line("            one runs since %s: %s", now.Sub(b.At).Round(time.Second), server.DescribeBackup(b.Progress))
 	}
+	for _, w := range h.Works {
+		p.line("running     %s, since %s: %s", w.What, now.Sub(w.Since).Round(time.Second), w.Far)
+	}
 	for _, c := range h.Certificates {
 		p.line("certificate %s, until %s", c.Name, c.Expires.Format(time.DateOnly))
 	}

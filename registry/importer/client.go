@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -41,6 +42,7 @@ type client struct {
 type request struct {
 	method, path string
 	contentType  string
+	header       http.Header
 	open         func() (content io.ReadCloser, size int64, err error) // nil means no body
 	want         int                                                   // the expected status
 }
@@ -154,6 +156,7 @@ func (c *client) request(ctx context.Context, q request, body *countedBody, size
 	if err != nil {
 		return nil, err
 	}
+	maps.Copy(req.Header, q.header)
 	req.Header.Set("User-Agent", "exeunt-import")
 	req.ContentLength = size
 	if q.contentType != "" {

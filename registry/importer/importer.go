@@ -26,8 +26,12 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/internal/task"
 )
 
 // Config configures an import.
@@ -111,12 +115,42 @@ func New(c Config) *Import {
 	return i
 }
 
+// Header is what an import says about itself in a request to /v2/: its id, how many manifests it has processed, of how many,
+// and the bytes that it has sent. At its end there is only the id.
+const Header = "Exeunt-Import"
+
+// tellEvery is how often an import says how far it is.
+const tellEvery = 5 * time.Second
+
+// tell tells the registry how far the import is until stop is called. Nothing depends on the answers.
+func (i *Import) tell(ctx context.Context) (stop func()) {
+	during, cancel := context.WithCancel(ctx)
+	ended, id := make(chan struct{}), uuid.NewString()
+	say := func(ctx context.Context, text string) {
+		_, _, _ = i.client.once(ctx, request{method: http.MethodGet, path: "/v2/", header: http.Header{Header: {text}}, want: http.StatusOK})
+	}
+	go func() {
+		defer close(ended)
+		for task.Sleep(during, tellEvery) {
+			say(during, fmt.Sprintf("%s %d %d %d", id, i.Manifests.Load(), i.AllManifests.Load(), i.BytesSent.Load()))
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+		last, done := context.WithTimeout(context.WithoutCancel(ctx), tellEvery)
+		defer done()
+		say(last, id)
+	}
+}
+
 // Run imports everything, once. It returns an error only if it ended early;
 // failed items are counted, and reported to Config.Failed.
 func (i *Import) Run(ctx context.Context) error {
 	if err := i.client.ping(ctx); err != nil {
 		return err
 	}
+	defer i.tell(ctx)()
 	list, problems, err := i.config.Tree.Repositories()
 	if err != nil {
 		return err

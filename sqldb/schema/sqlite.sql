@@ -1649,3 +1649,15 @@ CREATE TABLE trace_marks (
     subject     TEXT PRIMARY KEY, -- uid of an object that a client deletes; empty: all subjects
     traceparent TEXT NOT NULL     -- as in W3C Trace Context
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE works (
+    -- What takes long in other processes, while it goes on: see package underway.
+    id           TEXT PRIMARY KEY,
+    what         TEXT NOT NULL,
+    requested_by TEXT NOT NULL,    -- the user; empty: a command on the server's own data
+    began_at     INTEGER NOT NULL,
+    until        INTEGER NOT NULL, -- when the row counts no more, unless its process renews it
+    far          TEXT NOT NULL,    -- how far it is, for people
+    done         INTEGER NOT NULL,
+    total        INTEGER NOT NULL  -- 0: not known
+) STRICT;

@@ -79,13 +79,14 @@ function LastDay({ cascades, more }) {
         <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
 }
 
-/** Long work of the server: backups, new keys, files that move, restores and reverts. Each is shown to those who may see it. */
+/** Long work: backups, verifications and imports of the registry, new keys, files that move, restores and reverts. Each is shown to those who may see it. */
 function Work() {
   const status = useAnswer(async (signal) => (await mayVisit("get", "/exeunt/status") ? get("/exeunt/status", { signal }) : {}), 10000, []).data || {};
   const asked = useAnswer(async (signal) => (await may("list", "lifecycle.exeunt.dev", "restores") ? (await get(restores, { signal })).items.filter((/** @type {any} */ r) => !ended(r)) : []), 5000, []).data || [];
   const b = status.backup, keys = status.keys, move = status.registry && status.registry.move;
   const rows = [
     ...(b ? [["Backup", html`to ${b.target.split("?")[0]}, since <${Age} at=${b.at} suffix="" />`, `${b.step}${b.total ? `: ${(b.done || 0).toLocaleString("en")} of ${count(b.total, "blob")}` : ""}${b.bytes ? ", " + bytes(b.bytes) : ""}`, b.done, b.total]] : []),
+    ...(status.works || []).map((/** @type {any} */ w) => [w.what, html`${w.by ? `asked for by ${w.by}, ` : ""}since <${Age} at=${w.since} suffix="" />`, w.far, w.done, w.total]),
     ...(keys && (keys.left > 0 || keys.lacking > 0) ? [["New key for Secrets", keys.next || keys.sealing, keys.lacking ? `${count(keys.lacking, "replica")} without it` : `${count(keys.left, "body", "bodies")} left under other keys`]] : []),
     ...(move && !move.ended ? [["Files of the registry move", "", count(move.left, "file") + " left"]] : []),
     ...asked.map((/** @type {any} */ { spec: s, status: st }) => [s.to ? "Revert" : "Restore", html`${s.object ? html`<${Ref} object=${s.object} />` : "cascade " + (s.cascade || st.cascade || s.uid)}, asked for by ${st.requestedBy}`, `${st.created + (st.changed || 0) + (st.deleted || 0)} done${st.waiting ? `, ${st.waiting} awaited` : ""}${st.message ? ": " + st.message : ""}`]),

@@ -1,0 +1,3 @@
+-- loses how far running imports and verifications are
+
+DROP TABLE works;
