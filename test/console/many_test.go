@@ -86,21 +86,23 @@ func TestManyObjects(t *testing.T) {
 	t.Logf("longest task %.0f ms, heap %.0f MiB, %d objects", longest, heap, *objects)
 }
 
-// TestMoreThanAPage: lists of which the server gives 500 at a time are whole: repositories, their sum, and the namespaces to
-// choose from.
+// TestMoreThanAPage: lists of which the server gives 500 at a time are whole: the namespaces to choose from, and repositories,
+// of which the page shows 5,000 and says how many there are besides.
 func TestMoreThanAPage(t *testing.T) {
-	const many = 601
+	const namespaces, repositories = 601, 5003
 	s := harness.Start(t, harness.SQLite)
 	client := fast(t, s.Config())
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(64)
-	for i := range many {
+	for i := range namespaces {
 		group.Go(func() error {
 			_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team-%03d", i)}}, metav1.CreateOptions{})
 			return err
 		})
+	}
+	for i := range repositories {
 		group.Go(func() error {
-			repository := fmt.Sprintf(`{"apiVersion":"registry.exeunt.dev/v1","kind":"Repository","metadata":{"name":"r%03d"}}`, i)
+			repository := fmt.Sprintf(`{"apiVersion":"registry.exeunt.dev/v1","kind":"Repository","metadata":{"name":"r%04d"}}`, i)
 			return client.RESTClient().Post().AbsPath("/apis/registry.exeunt.dev/v1/namespaces/default/repositories").Body([]byte(repository)).Do(ctx).Error()
 		})
 	}
@@ -110,8 +112,9 @@ func TestMoreThanAPage(t *testing.T) {
 	p := openTab(t, s)
 	p.signIn()
 	p.open("#/registry")
-	p.see(fmt.Sprint(many, " repositories"))
-	p.see("r600")
+	p.see("5,000 repositories shown")
+	p.see("r4999")
+	p.see("3 more are not shown")
 	p.until("the last namespace to choose", `[...document.querySelectorAll("select.namespace option")].some(e => e.value === "team-600")`)
 }
 

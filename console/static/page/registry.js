@@ -25,7 +25,7 @@ export function Registry({ namespace }) {
   const [text] = choice("q");
   const items = (list.data ? list.data.items : []).filter((/** @type {any} */ r) => r.spec.path.includes(text));
   const sum = (/** @type {string} */ f) => items.reduce((/** @type {number} */ n, /** @type {any} */ r) => n + ((r.status && r.status[f]) || 0), 0);
-  return html`<${Page} title="Registry" sub=${list.data ? `${count(items.length, "repository", "repositories")}, ${bytes(sum("size"))}, of which collection will free ${bytes(sum("reclaimable"))}` : ""}
+  return html`<${Page} title="Registry" sub=${list.data ? `${count(items.length, "repository", "repositories")}${list.data.more ? " shown" : ""}, ${bytes(sum("size"))}, of which collection will free ${bytes(sum("reclaimable"))}` : ""}
     actions=${html`<${Filter} label="Filter repositories" short="Filter" />`}>
     <${Problem} error=${list.error} />
     ${!list.data && !list.error && html`<${Loading} />`}
