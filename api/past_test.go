@@ -272,13 +272,19 @@ func TestAtByTheDefinitionOfThen(t *testing.T) {
 		w.want(http.StatusOK, "DELETE", definitions+"/gadgets.then.dev", "")
 		served("")
 		for _, a := range then {
+			if a.code == http.StatusInternalServerError {
+				continue // this server calls no webhook, then either
+			}
 			got := w.send("GET", "/at/"+a.version+a.path, "", a.form)
 			if a.code != got.code || a.code == http.StatusOK && lasting(a.body) != lasting(got.body) {
 				t.Fatalf("GET %s at %s, %s:\nthen %d %s\nnow  %d %s", a.path, a.version, a.form, a.code, a.body, got.code, got.body)
 			}
 		}
-		if got := w.send("GET", "/at/"+converted+two, ""); got.code != http.StatusInternalServerError || !strings.Contains(got.body, "not called for the past") {
-			t.Errorf("by a webhook: %d %s", got.code, got.body)
+		for _, path := range []string{two, two + "/a"} { // a was stored in v1
+			if got := w.send("GET", "/at/"+converted+path, ""); got.code != http.StatusNotAcceptable || got.get("reason") != "NotAcceptable" || !strings.Contains(got.body, "not called for the past: read the Gadget in then.dev/v1") {
+				t.Errorf("%s by a webhook: %d %s", path, got.code, got.body)
+			}
+			w.want(http.StatusOK, "GET", "/at/"+converted+strings.Replace(path, two, one, 1), "")
 		}
 		if got := w.send("GET", "/at/"+converted+"/openapi/v3", ""); got.code != http.StatusMethodNotAllowed {
 			t.Errorf("OpenAPI of then: %d %s", got.code, got.body)

@@ -3,6 +3,7 @@ package custom
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -113,6 +114,9 @@ func (w *webhook) ConvertToVersion(in runtime.Object, target runtime.GroupVersio
 	library, err := w.build()
 	if err == nil {
 		in, err = library.ConvertToVersion(in, target)
+	}
+	if _, known := errors.AsType[*apierrors.StatusError](err); known { // the library's errors are texts
+		return nil, err
 	}
 	if err != nil {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{

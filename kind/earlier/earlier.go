@@ -4,11 +4,15 @@ package earlier
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -113,7 +117,31 @@ func (e *Kinds) kindOf(o object.Object) (*kind.Kind, error) {
 	return k, nil
 }
 
-// noWebhook converts nothing: a webhook of then may be gone, or belong to another today.
+// noWebhook makes a converter that converts nothing: a webhook of then may be gone, or belong to another today. An object in
+// the version that it was stored in needs none.
 func noWebhook(*apiextensionsv1.CustomResourceDefinition) (copying, changing runtime.ObjectConvertor, err error) {
-	return nil, nil, errors.New("the definition of then converts by a webhook, which is not called for the past: read the version in which the objects are stored")
+	return nil, unconverted{}, nil
+}
+
+type unconverted struct{ runtime.ObjectConvertor }
+
+func (unconverted) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	all := []runtime.Object{in}
+	if list, ok := in.(*unstructured.UnstructuredList); ok {
+		all = nil
+		for i := range list.Items {
+			all = append(all, &list.Items[i])
+		}
+	}
+	for _, o := range all {
+		stored := o.GetObjectKind().GroupVersionKind()
+		if wanted, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{stored}); ok && wanted == stored {
+			continue
+		}
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable,
+			Message: fmt.Sprintf("the definition of then converts by a webhook, which is not called for the past: read the %s in %s, as it was stored", stored.Kind, stored.GroupVersion()),
+		}}
+	}
+	return in, nil
 }
