@@ -208,10 +208,10 @@ func (l *Listing) checkRevision(ctx context.Context, s *Snapshot) (current int64
 		err = object.Errorf(object.TooLargeVersion, "Too large resource version: %d, current: %d", l.revision, current)
 	case l.revision == 0:
 		l.revision = current
-	case l.revision < compacted && !l.request.Past:
-		err = feed.Expired(l.revision, compacted)
-	case l.revision < compacted:
+	case l.request.Past: // also in the log: it still has what was purged
 		err = l.checkPast(ctx, s)
+	case l.revision < compacted:
+		err = feed.Expired(l.revision, compacted)
 	}
 	return current, err
 }

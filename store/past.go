@@ -129,8 +129,8 @@ func (s *Store) GetAt(ctx context.Context, key object.Key, revision int64) (o ob
 		}
 		return false
 	})
-	if err == nil && missing != nil {
-		o, err = s.past.Known(ctx, snapshot, key, revision, o)
+	if err == nil && missing != nil && o.Body == nil {
+		o, err = s.past.Archived(ctx, snapshot, key, revision)
 	}
 	if err == nil && o.Body == nil {
 		err = cmp.Or(missing, notFound(key))
@@ -208,7 +208,8 @@ func (l *Listing) fillPast(ctx context.Context, s *Snapshot, from, to int) error
 }
 
 // versionsInLog reads the versions of a name in the log, or the newest ones, from before revision $4; the newest first. It
-// follows previous from the head and from each removal: primary keys, unique index on objects, changes_removed_idx.
+// follows previous from the head and from each removal: primary keys, unique index on objects, changes_removed_idx. It leaves
+// out what was purged.
 const versionsInLog = `
 WITH RECURSIVE line (revision) AS (
     SELECT o.revision FROM objects o WHERE o.kind = $1 AND o.namespace = $2 AND o.name = $3
@@ -220,6 +221,7 @@ WITH RECURSIVE line (revision) AS (
 SELECT c.revision, c.type, coalesce(c.at, 0), coalesce(c.author, ''), c.uid, c.body
 FROM line l CROSS JOIN changes c
 WHERE l.revision < $4 AND c.revision = l.revision
+    AND NOT EXISTS (SELECT 1 FROM history_bounds b WHERE b.kind = '!purged' AND b.namespace = c.uid AND b.revision >= c.revision)
 ORDER BY l.revision DESC`
 
 var errEnough = errors.New("no more versions are wanted")

@@ -298,6 +298,10 @@ const purged = "!purged"
 
 // withoutPurged takes the versions of purged objects out of the step. What a purge finds in the log is compacted later.
 func (m *move) withoutPurged(ctx context.Context, t *Tx) error {
+	var uids []string
+	for _, c := range m.chunks {
+		uids = append(uids, c.UID)
+	}
 	at := map[string]int64{}
 	err := sqldb.Each(ctx, t, func(row sqldb.Row) error {
 		var uid string
@@ -305,7 +309,7 @@ func (m *move) withoutPurged(ctx context.Context, t *Tx) error {
 		err := row.Scan(&uid, &revision)
 		at[uid] = revision
 		return err
-	}, boundsOf, purged)
+	}, boundsOf[t.Engine], purged, sqldb.List(t.Engine, uids))
 	m.chunks = slices.DeleteFunc(m.chunks, func(c *chunk) bool { return c.until <= at[c.UID] })
 	return err
 }

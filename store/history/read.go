@@ -101,15 +101,8 @@ func SameNamespace(ctx context.Context, s Objects, name string, revision int64) 
 	return now.UID == then.UID, err
 }
 
-// Known returns an object as it was at a revision at which the state of its kind is not whole: what was found of it,
-// unless it was purged since, else what the archive has. Without a body it is not known.
-func (h *History) Known(ctx context.Context, s sqldb.Sender, key object.Key, revision int64, found object.Object) (object.Object, error) {
-	if found.Body != nil {
-		gone, err := sqldb.First(ctx, s, []any{new(int64)}, purgedAfter, purged, string(found.UID), revision)
-		if err != nil || !gone {
-			return found, err
-		}
-	}
+// Archived returns an object as it was at a revision, from the archive. Without a body the archive does not have that.
+func (h *History) Archived(ctx context.Context, s sqldb.Sender, key object.Key, revision int64) (object.Object, error) {
 	o, namespace := object.Object{Key: key}, key.Namespace
 	if key.Kind == object.Namespaces {
 		namespace = key.Name

@@ -26,7 +26,6 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`
 	// insertTime: a later revision of the same second replaces an earlier one.
 	insertTime = `INSERT INTO history_times (at, revision) VALUES ($1, $2) ON CONFLICT (at) DO UPDATE SET revision = excluded.revision`
 
-	boundsOf = `SELECT namespace, revision FROM history_bounds WHERE kind = $1`
 	deleteOf = `DELETE FROM history WHERE uid = $1` // index history_uid_idx
 
 	// addBound raises the bound of a kind and a namespace, and adds to the bytes.
@@ -40,6 +39,7 @@ var (
 	// openChunks reads the rows that get the next versions of objects: index history_open_idx.
 	openChunks = sqldb.WithLists(`
 SELECT id, object, uid, kind, namespace, name, first, until, versions, size, body FROM history WHERE open = 1 AND object IN LIST($1, bigint)`)
+	boundsOf    = sqldb.WithLists(`SELECT namespace, revision FROM history_bounds WHERE kind = $1 AND namespace IN LIST($2, text)`)
 	existing    = sqldb.WithLists(`SELECT id FROM history WHERE id IN LIST($1, bigint)`)
 	closeChunks = sqldb.WithLists(`UPDATE history SET open = 0 WHERE id IN LIST($1, bigint)`)
 	chunksByID  = sqldb.WithLists(`SELECT id, uid, kind, namespace, name, body FROM history WHERE id IN LIST($1, bigint)`)
@@ -61,7 +61,6 @@ WHERE kind = $1 AND namespace = $2 AND name = $3 AND first < $4
 ORDER BY first DESC LIMIT $5`
 
 const (
-	purgedAfter = `SELECT revision FROM history_bounds WHERE kind = $1 AND namespace = $2 AND revision > $3`
 	// archivedAt reads the last body of a removed object, if it was the newest one at revision $4: index archive_name_idx.
 	archivedAt = `
 SELECT a.uid, c.revision, c.body FROM archive a JOIN changes c ON c.revision = a.body_revision
