@@ -10,15 +10,17 @@ import (
 // time that something takes: the limit only ends a test that would hang.
 const Patience = time.Minute
 
-// Until polls until check returns nil. What does not happen ends the test, with check's last error.
+// Until polls until check returns nil, less and less often, because a check may be a query. What does not happen ends the test, with
+// check's last error.
 func Until(t testing.TB, what string, check func() error) {
 	t.Helper()
-	end := time.Now().Add(Patience)
+	end, pause := time.Now().Add(Patience), 2*time.Millisecond
 	for err := check(); err != nil; err = check() {
 		if time.Now().After(end) {
 			t.Fatalf("waited %s until %s: %v", Patience, what, err)
 		}
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(pause)
+		pause = min(pause+pause/4, 20*time.Millisecond)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 // do not fill the audit log, which has the deletion of a known client, and they are
 // counted.
 func TestAuditFlood(t *testing.T) {
-	const requests, clients = 300, 3 // more clients at once would be closed as strangers
+	const requests, clients = 150, 3 // more clients at once would be closed as strangers
 	path := filepath.Join(t.TempDir(), "audit.log")
 	a := startTarget(t, harness.SQLite, "--audit-log-path", path)
 	secure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: a.tls.RootCAs}, MaxIdleConnsPerHost: clients}}

@@ -21,7 +21,7 @@ const (
 
 // hostileNames are names that a terminal, a reader or a shell would interpret.
 var hostileNames = []string{
-	"a\x1b]0;pwned\ab\r\x1b[2Kfine\u009b31mred\tc\u202egnp.exe\x7f", "d\n" + forged, "--all", "$(touch pwned)`touch pwned`;touch pwned", "g h'i\"j" + `\033[31m`, "*", "!!",
+	"a\x1b]0;pwned\ab\r\x1b[2Kfine\u009b31mred\tc\u202egnp.exe\x7f\n" + forged, "--all", "$(touch pwned)`touch pwned`;touch pwned * !! g h'i\"j" + `\033[31m`, "*",
 }
 
 // terminal is the world of TestTerminal.

@@ -18,9 +18,9 @@ import (
 	"github.com/exeunt/exeunt/test/harness"
 )
 
-// What unread watches and lists return: 40 MB, far more than the sockets buffer.
+// What unread watches and lists return: 20 MB, far more than the sockets buffer.
 const (
-	largeObjects = 200
+	largeObjects = 100
 	largeSize    = 200_000
 )
 
@@ -146,7 +146,7 @@ func TestUnreadAnswers(t *testing.T) {
 		}
 	}
 	for i, attack := range attacks {
-		// The library's handlers decode and encode all 40 MB before they write.
+		// The library's handlers decode and encode all 20 MB before they write.
 		t.Run(attack.name, func(t *testing.T) { awaitCutOff(t, all[i], stall+4*harness.Patience) })
 	}
 	p.end()

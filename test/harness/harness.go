@@ -78,9 +78,11 @@ func Poll(condition func() error) error {
 	return poll(Patience, condition)
 }
 
+// poll asks seldom for a condition that runs a command: most of the processors are for those that it waits for.
 func poll(limit time.Duration, condition func() error) error {
 	deadline := time.Now().Add(limit)
 	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		asked := time.Now()
 		err := condition()
 		if err == nil {
 			return nil
@@ -88,6 +90,6 @@ func poll(limit time.Duration, condition func() error) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("gave up after %v: %w", limit, err)
 		}
-		time.Sleep(pause)
+		time.Sleep(max(pause, min(2*time.Since(asked), time.Second)))
 	}
 }

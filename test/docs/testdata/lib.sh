@@ -7,11 +7,11 @@ wipe() {
   kubectl delete namespace shop big --ignore-not-found
 }
 
-# await COMMAND repeats a command until it succeeds, for a minute.
+# await COMMAND repeats a command until it succeeds, for a minute and more.
 await() {
-  for _ in $(seq 600); do
+  for _ in $(seq 200); do
     if eval "$1"; then return; fi
-    sleep 0.1
+    sleep 0.3
   done
   echo "still not true after a minute: $1"
   return 1
