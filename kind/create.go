@@ -47,7 +47,7 @@ func (v *Version) Prepare(ctx context.Context, s lifecycle.Strategy, obj runtime
 	if err != nil {
 		return n, warnings, fmt.Errorf("prepare %T: %w", obj, err)
 	}
-	n.Meta, n.InNamespace = object.MetaOf(m), v.Kind.Namespaced
+	n.Meta, n.InNamespace, n.Most = object.MetaOf(m), v.Kind.Namespaced, v.Kind.Most
 	n.Key = object.Key{Kind: v.Kind.Storage, Namespace: m.GetNamespace(), Name: m.GetName()}
 	if v.Kind.Definition != "" {
 		n.Definition = object.Key{Kind: object.Definitions, Name: v.Kind.Definition}

@@ -59,6 +59,9 @@ type Kind struct {
 	// Rules are the kind's rules of deletion.
 	Rules lifecycle.Rules
 
+	// Most, if not 0, is how many objects of the kind a namespace may have; of a cluster-scoped kind, how many there may be.
+	Most int64
+
 	// ReturnsDeleted makes a delete answer with the removed object instead of a
 	// Status (Pods and a few more).
 	ReturnsDeleted bool

@@ -28,6 +28,9 @@ const (
 	StartExpiry = "lifecycle.exeunt.dev/start-expiry"
 )
 
+// MostPolicies is how many policies of a kind a namespace may have: each is asked about each object, or tag, that is written.
+const MostPolicies = 100
+
 // Start is what StartExpiry says.
 type Start struct {
 	Generation, Objects int64 // Objects is 0 if the annotation has no number

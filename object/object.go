@@ -28,6 +28,9 @@ type Key struct {
 	Kind, Namespace, Name string
 }
 
+// Scope is the kind in the namespace: the key without the name.
+func (k Key) Scope() Key { return Key{Kind: k.Kind, Namespace: k.Namespace} }
+
 // String is for logs and error texts: "pods/default/web".
 func (k Key) String() string {
 	if k.Namespace == "" {
@@ -113,6 +116,8 @@ type New struct {
 	Definition Key
 	// With are the objects that the same transaction creates: all exist, or none.
 	With []New
+	// Most, if not 0, is how many objects of the kind the namespace may have.
+	Most int64
 	// Taken, if set, is the error if the name is taken. ErrAgain: prepare the object
 	// again, with another name.
 	Taken error

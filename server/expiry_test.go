@@ -2,6 +2,7 @@ package server
 
 import (
 	"encoding/json"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -187,6 +188,12 @@ func TestExpiryPolicy(t *testing.T) {
 			p.must(err)
 			if !strings.Contains(string(body), "system:exeunt:expiry:default/tmp") {
 				t.Errorf("the archive does not name the policy: %s", body)
+			}
+			for i := 1; i < lifecycle.MostPolicies; i++ {
+				p.must(create(fmt.Sprint("many-", i), "configmaps"))
+			}
+			if err := create("one-more", "configmaps"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "there are 100 expirypolicies") {
+				t.Errorf("one policy more than there may be: %v", err)
 			}
 		})
 	}

@@ -42,6 +42,8 @@ type view struct {
 	// unlimited means that no namespace limits cascades. Read for cascades that may enter namespaces.
 	unlimited bool
 	limits    Limiter // nil means no quotas
+	// counts are of objects of a kind in a namespace, with bounds; by object.Key.Scope.
+	counts map[object.Key]int64
 }
 
 // effect is what an operation decided to do to one object. The zero Type is
@@ -88,7 +90,8 @@ type operation struct {
 	entersNamespaces func(*view) bool
 
 	decide func(*view) (effect, error)
-	grows  bool // a create or an update: quotas may refuse it
+	grows  bool  // a create or an update: quotas may refuse it
+	most   int64 // see CreateRequest
 
 	effect effect
 	err    error
@@ -188,7 +191,7 @@ func parentsOf(v *view, ops []*operation) []string {
 }
 
 func newView(ops []*operation, now time.Time) *view {
-	v := &view{now: now, objects: make(map[object.Key]*state, len(ops)+1)}
+	v := &view{now: now, objects: make(map[object.Key]*state, len(ops)+1), counts: map[object.Key]int64{}}
 	for _, op := range ops {
 		v.objects[op.key] = nil
 		for _, key := range op.needs {
@@ -277,6 +280,9 @@ func (f *effect) accept(revision int64, v *view) {
 	f.at = v.now.UnixMilli()
 	if v.limits != nil {
 		v.limits.Accept(f.change())
+	}
+	if _, counted := v.counts[f.key.Scope()]; counted && f.Type == Created {
+		v.counts[f.key.Scope()]++
 	}
 	f.id = revision // an object's id is the revision of its creation
 	if f.before != nil {

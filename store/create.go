@@ -27,13 +27,15 @@ type CreateRequest struct {
 	DryRun   bool
 	// With are the objects that the same transaction creates: all exist, or none.
 	With []CreateRequest
+	// Most, if not 0, is how many objects of the kind the namespace may have.
+	Most int64
 	// Taken, if set, is the error if the name is taken.
 	Taken error
 }
 
 // RequestFor is the request to create an object that passed the rules of its kind.
 func RequestFor(n object.New) CreateRequest {
-	r := CreateRequest{Key: n.Key, Meta: n.Meta, Body: n.Body, InNamespace: n.InNamespace, Definition: n.Definition, Taken: n.Taken}
+	r := CreateRequest{Key: n.Key, Meta: n.Meta, Body: n.Body, InNamespace: n.InNamespace, Definition: n.Definition, Most: n.Most, Taken: n.Taken}
 	for _, with := range n.With {
 		r.With = append(r.With, RequestFor(with))
 	}
@@ -42,7 +44,7 @@ func RequestFor(n object.New) CreateRequest {
 
 // Create stores a new object. Errors: AlreadyExists; BeingDeleted when an object
 // with this name is being deleted; NoNamespace; Terminating; Forbidden when the
-// kind's definition is terminating, or a quota is exceeded; Expired when the archive no longer has what
+// kind's definition is terminating, or a quota or Most is exceeded; Expired when the archive no longer has what
 // it restores; ErrOwnerIsBack and ErrAwaited. The result of a dry run has no
 // revision.
 func (s *Store) Create(ctx context.Context, r CreateRequest) (object.Object, error) {
@@ -84,7 +86,7 @@ func (s *Store) CreateAll(ctx context.Context, requests []CreateRequest) []error
 }
 
 func (r *CreateRequest) operation() *operation {
-	return &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide, grows: true}
+	return &operation{key: r.Key, size: len(r.Body), needs: r.needs(), decide: r.decide, grows: true, most: r.Most}
 }
 
 // needs are the objects that must exist.
@@ -131,6 +133,9 @@ func (r *CreateRequest) decide(v *view) (effect, error) {
 		}
 		return effect{}, object.Errorf(object.AlreadyExists, "%s %q already exists", r.Key.Kind, r.Key.Name)
 	}
+	if r.Most > 0 && v.counts[r.Key.Scope()] >= r.Most {
+		return effect{}, object.Errorf(object.Forbidden, "there are %d %s, as many as there may be in a namespace or, if they have none, in the cluster", r.Most, r.Key.Kind)
+	}
 	f := effect{Type: Created, key: r.Key, uid: string(r.Meta.UID), body: r.Body, restores: r.Restores}
 	if err := v.fits(&f); err != nil || r.DryRun {
 		return effect{}, err
@@ -173,7 +178,7 @@ func (t *Tx) run(ctx context.Context, op *operation, with []CreateRequest, dryRu
 		if err := checkNew(w); err != nil {
 			return 0, err
 		}
-		if _, err := t.run(ctx, &operation{key: w.Key, needs: w.needs(), decide: w.decide, grows: true}, w.With, dryRun); err != nil {
+		if _, err := t.run(ctx, &operation{key: w.Key, needs: w.needs(), decide: w.decide, grows: true, most: w.Most}, w.With, dryRun); err != nil {
 			return 0, err
 		}
 	}

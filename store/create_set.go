@@ -7,6 +7,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/due"
 	"github.com/exeunt/exeunt/store/imageuse"
 	"github.com/exeunt/exeunt/store/seal"
 )
@@ -353,7 +354,7 @@ const minSet = 4
 type statements struct {
 	engine  sqldb.Engine
 	archive archivist
-	lives   lifetimes
+	lives   due.Lifetimes
 	// keepExpiries leaves the expiry rows of removed Events until they are due: the collector
 	// may remove many.
 	keepExpiries bool
@@ -390,7 +391,7 @@ func (q *statements) add(run []*effect) {
 		q.addCreates(run)
 	}
 	for _, f := range run {
-		q.lives.queue(&q.queued, f, q.keepExpiries)
+		q.lives.Queue(&q.queued, f.life(), q.keepExpiries)
 		if f.Type != Removed {
 			imageuse.Queue(&q.queued, q.engine, f.key, f.uid, f.body, cmp.Or(f.before, &noState).body, f.at)
 		}

@@ -131,3 +131,45 @@ func TestCreateAll(t *testing.T) {
 		}
 	})
 }
+
+// TestMost: a namespace gets as many objects of a kind as it may have, however many clients create them at once.
+func TestMost(t *testing.T) {
+	each(t, func(t *testing.T, s running) {
+		const most = 20
+		request := func(namespace, name string) CreateRequest {
+			r := newRequest(namespace, name)
+			r.Most = most
+			return r
+		}
+		var requests []CreateRequest
+		for i := range 3 * most {
+			requests = append(requests, request("", fmt.Sprint("r", i)), request("other", fmt.Sprint("r", i)))
+		}
+		for i := range most {
+			requests = append(requests, newRequest("", fmt.Sprint("without-", i)))
+			requests[len(requests)-1].Key.Kind = "others.example.com"
+		}
+		for i, err := range s.CreateAll(t.Context(), requests) {
+			if want := object.Is(err, object.Forbidden); err != nil && !want || want && requests[i].Most == 0 {
+				t.Errorf("create %s: %v", requests[i].Key, err)
+			}
+		}
+		for _, namespace := range []string{"", "other"} {
+			if n, err := s.Reader().Count(t.Context(), things, namespace, 1000); err != nil || n != most {
+				t.Errorf("there are %d in the namespace %q, %v", n, namespace, err)
+			}
+		}
+		first, err := s.Reader().Select(t.Context(), Selection{Kind: things, Limit: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		remove(t, s.Store, first[0].Key)
+		with := newRequest("", "with")
+		with.With = []CreateRequest{request("", "a"), request("", "b")}
+		with.Key.Kind = "others.example.com"
+		_, err = s.Create(t.Context(), with)
+		wantCode(t, err, object.Forbidden)
+		with.With = with.With[:1]
+		create(t, s.Store, with)
+	})
+}

@@ -269,13 +269,18 @@ func scanEvent(row sqldb.Row, keys *seal.Keys) (*Event, error) {
 	return e, nil
 }
 
-// Changes calls visit with all changes in (from, to], in order, as the transaction sees them.
-func (r *Reader) Changes(ctx context.Context, from, to int64, visit func(*Event)) error {
+// Changes calls visit with the changes in (from, to], in order, as the transaction sees them: those of a kind, or all if that is
+// empty.
+func (r *Reader) Changes(ctx context.Context, kind string, from, to int64, visit func(*Event)) error {
+	statement, args := readLog, []any{from, to, to - from}
+	if kind != "" {
+		statement, args = readLogOf, append(args, kind, "", "")
+	}
 	return r.rows(ctx, func(row sqldb.Row) error {
 		e, err := scanEvent(row, r.keys)
 		if err == nil {
 			visit(e)
 		}
 		return err
-	}, readLog, from, to, to-from)
+	}, statement, args...)
 }

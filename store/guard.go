@@ -221,13 +221,18 @@ func (t *Tx) beginLimits(ctx context.Context, l Limits) (err error) {
 // limit prepares the limits of an operation in this transaction.
 func (t *Tx) limit(ctx context.Context, v *view, op *operation) error {
 	v.limits = t.limits
-	if t.limits == nil || !op.grows || op.key.Namespace == "" {
+	quota := t.limits != nil && op.grows && op.key.Namespace != ""
+	if !quota && op.most == 0 {
 		return nil
 	}
-	if err := t.Flush(); err != nil {
-		return err
+	err := t.Flush()
+	if _, counted := v.counts[op.key.Scope()]; err == nil && op.most > 0 && !counted {
+		v.counts[op.key.Scope()], err = t.Count(ctx, op.key.Kind, op.key.Namespace, op.most)
 	}
-	return t.limits.Prepare(ctx, op.key.Namespace)
+	if err == nil && quota {
+		err = t.limits.Prepare(ctx, op.key.Namespace)
+	}
+	return err
 }
 
 // Limiter returns the limits of this transaction; nil if the store has none.

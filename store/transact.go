@@ -12,6 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/due"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -29,7 +30,8 @@ type Tx struct {
 	// quota limits.
 	compacted, quotas int64
 	changedAt, moved  int64 // revision.changed_at and revision.moved
-	policies          int64 // revision of the last write of a policy of expiry
+	expiry            Expiry
+	policies          int64 // revision of the last write that changed a policy of expiry
 	author            string
 	effects           []*effect
 	waiting           []*effect // all of one type; their statements are added at once, as a set if possible
@@ -54,7 +56,10 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 		return nil, err
 	}
 	t := &Tx{tx: tx, Now: s.now(), author: authorOf(ctx)}
-	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: lifetimes{events: s.opts.EventTTL, expiry: s.opts.Expiry}}
+	t.writes = statements{engine: s.db.Engine(), archive: s.archive, lives: due.Lifetimes{Events: s.opts.EventTTL}}
+	if t.expiry = s.opts.Expiry; t.expiry != nil {
+		t.writes.lives.Changes = t.expiry.Changes
+	}
 	t.Reader = Reader{send: t.sendAll, engine: s.db.Engine(), keys: s.opts.Keys}
 	t.flushed.Query(func(row sqldb.Row) error {
 		return row.Scan(&t.revision, &t.compacted, &t.quotas, &t.changedAt, &t.moved, &t.policies)

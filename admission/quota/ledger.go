@@ -128,7 +128,7 @@ func (l *Ledger) catchUp(ctx context.Context, at store.Locked) error {
 		l.unload()
 	}
 	if slices.ContainsFunc(slices.Collect(maps.Values(l.spaces)), func(s *space) bool { return s.loaded }) {
-		if err := at.Changes(ctx, l.revision, at.Revision, l.apply); err != nil {
+		if err := at.Changes(ctx, "", l.revision, at.Revision, l.apply); err != nil {
 			l.unload() // some of the changes may be counted
 			return err
 		}

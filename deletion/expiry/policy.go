@@ -41,7 +41,7 @@ type Policy struct {
 	// Without a confirmation it takes at most so many objects in a day, and so many of 100 in its scope. 0: no such limit.
 	Objects, Percent int64
 
-	revision int64 // of the object that it was read from
+	deleting bool
 }
 
 // The values of spec.expire.since.
@@ -93,8 +93,9 @@ func parsePolicy(body []byte) (*Policy, error) {
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Generation: m.Generation,
 		Resources: s.Resources, Namespaces: s.Namespaces, Selector: labels.Everything(), Fields: s.FieldSelector,
 		Since: s.Expire.Since, Conditions: s.Expire.Conditions, Propagation: s.PropagationPolicy, Grace: s.GracePeriodSeconds, Objects: defaultObjects,
+		deleting: m.DeletionTimestamp != nil,
 	}
-	if start, err := lifecycle.ParseStart(m.Annotations[lifecycle.StartExpiry]); err == nil && start.Generation == m.Generation && m.DeletionTimestamp == nil {
+	if start, err := lifecycle.ParseStart(m.Annotations[lifecycle.StartExpiry]); err == nil && start.Generation == m.Generation {
 		p.Start = start
 	}
 	if s.Condition != "" {

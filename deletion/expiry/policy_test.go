@@ -257,6 +257,8 @@ func TestConfirmAbove(t *testing.T) {
 		w.wantStatus(key, "Waiting: selected 10, would take 5, taken 0")
 		w.start(key, "1/7")
 		w.settle()
+		w.now = w.now.Add(statusWait)
+		w.settle()
 		w.wantStatus(key, "Started: selected 10, would take 5, taken 5")
 		w.wantMaps("m5", "m6", "m7", "m8", "m9")
 		w.now = born.Add(4 * time.Hour) // all are

@@ -5,10 +5,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/due"
@@ -18,12 +20,20 @@ import (
 // only when one was written.
 type Policies struct{ last atomic.Pointer[Set] }
 
-// Governs implements store.Expiry.
-func (p *Policies) Governs(kind string) bool { return kind == policies || kind == clusterPolicies }
+// Changes implements store.Expiry: the status of a policy changes nothing.
+func (p *Policies) Changes(kind string, before, after []byte) bool {
+	if kind != policies && kind != clusterPolicies {
+		return false
+	}
+	was, err := object.ParseMeta(before)
+	is, err2 := object.ParseMeta(after)
+	return err != nil || err2 != nil || was.Generation != is.Generation || was.Annotations[lifecycle.StartExpiry] != is.Annotations[lifecycle.StartExpiry] ||
+		was.DeletionTimestamp.IsZero() != is.DeletionTimestamp.IsZero()
+}
 
 // At implements store.Expiry.
-func (p *Policies) At(ctx context.Context, r *store.Reader, revision int64) (due.Func, error) {
-	s, err := p.at(ctx, r, revision)
+func (p *Policies) At(ctx context.Context, r *store.Reader, revision, changed int64) (due.Func, error) {
+	s, err := p.at(ctx, r, revision, changed)
 	if err != nil {
 		return nil, err
 	}
@@ -32,31 +42,87 @@ func (p *Policies) At(ctx context.Context, r *store.Reader, revision int64) (due
 
 // Now returns the policies as they are.
 func (p *Policies) Now(ctx context.Context, r *store.Reader) (*Set, error) {
-	revision, err := due.PolicyRevision(ctx, r)
+	revision, changed, _, err := due.Revisions(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return p.at(ctx, r, revision)
+	return p.at(ctx, r, revision, changed)
+}
+
+// at returns the policies at a revision, or newer ones. It reads what was written since it was last asked.
+func (p *Policies) at(ctx context.Context, r *store.Reader, revision, changed int64) (*Set, error) {
+	last := p.last.Load()
+	if last != nil && last.changed >= changed {
+		if seen := last.seen.Load(); seen < revision && last.changed == changed {
+			last.seen.CompareAndSwap(seen, revision)
+		}
+		return last, nil
+	}
+	s, err := last.next(ctx, r, revision)
+	if err == nil && s == nil {
+		s, err = readAll(ctx, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read policies: %w", err)
+	}
+	s.changed = changed
+	s.seen.Store(revision)
+	p.last.CompareAndSwap(last, s) // a failure means that another goroutine read the same
+	return s, nil
+}
+
+// Set is the policies at a revision. All but seen is immutable.
+type Set struct {
+	changed int64        // revision of the last change
+	seen    atomic.Int64 // a later revision, up to which no policy changed
+	in      map[string]*space
+}
+
+// space is the policies of a namespace; with an empty name the ClusterExpiryPolicies: policies of one namespace cost a write in another
+// nothing.
+type space struct {
+	named map[string]*Policy
+	of    map[string][]*Policy // by resource
+}
+
+// next returns the set with what was written until a revision. It is nil if the log does not have all of that.
+func (s *Set) next(ctx context.Context, r *store.Reader, revision int64) (*Set, error) {
+	if s == nil {
+		return nil, nil
+	}
+	next, from := &Set{in: maps.Clone(s.in)}, s.seen.Load()
+	for _, kind := range []string{policies, clusterPolicies} {
+		if err := r.Changes(ctx, kind, from, revision, func(e *store.Event) {
+			body := e.Object.Body
+			if e.Type == store.Removed {
+				body = nil
+			}
+			next.set(e.Object.Key, body)
+		}); err != nil {
+			return nil, err
+		}
+	}
+	// Read after the changes: what is compacted now was there before.
+	if _, _, compacted, err := due.Revisions(ctx, r); err != nil || compacted > from {
+		return nil, err
+	}
+	return next, nil
 }
 
 // readStep is how many policies are read at once.
 const readStep = 500
 
-func (p *Policies) at(ctx context.Context, r *store.Reader, revision int64) (*Set, error) {
-	last := p.last.Load()
-	if last != nil && last.revision == revision {
-		return last, nil
-	}
-	s := &Set{revision: revision, all: map[object.Key]*Policy{}, inScope: map[scope][]*Policy{}}
+func readAll(ctx context.Context, r *store.Reader) (*Set, error) {
+	s := &Set{in: map[string]*space{}}
 	for _, kind := range []string{policies, clusterPolicies} {
-		at := store.Selection{Kind: kind, Namespace: store.AllNamespaces, State: store.Active, Limit: readStep}
+		at := store.Selection{Kind: kind, Namespace: store.AllNamespaces, Limit: readStep}
 		for {
 			found, err := r.Select(ctx, at)
 			if err != nil {
-				return nil, fmt.Errorf("read policies: %w", err)
+				return nil, err
 			}
 			for _, o := range found {
-				s.add(o, last)
+				s.set(o.Key, o.Body)
 				at.AfterNamespace, at.After = o.Namespace, o.Name
 			}
 			if len(found) < readStep {
@@ -64,51 +130,55 @@ func (p *Policies) at(ctx context.Context, r *store.Reader, revision int64) (*Se
 			}
 		}
 	}
-	if last == nil || last.revision < revision {
-		p.last.CompareAndSwap(last, s)
-	}
 	return s, nil
 }
 
-// Set is the policies at a revision. It is immutable.
-type Set struct {
-	revision int64
-	all      map[object.Key]*Policy
-	inScope  map[scope][]*Policy
-}
-
-// scope is a resource in a namespace, or for a ClusterExpiryPolicy in all: policies of one namespace cost a write in
-// another nothing.
-type scope struct{ resource, namespace string }
-
-// add adds a policy, as it was parsed before if it has not changed. One that cannot be read is as if it did not exist:
-// validation refuses it.
-func (s *Set) add(o *store.Stored, last *Set) {
-	var p *Policy
-	if last != nil {
-		p = last.all[o.Key]
+// set sets a policy of a set that is being made; no body means that it is gone. One that is being deleted counts as gone, and so does one
+// that cannot be read: validation refuses it.
+func (s *Set) set(key object.Key, body []byte) {
+	next := &space{named: map[string]*Policy{}, of: map[string][]*Policy{}}
+	if old := s.in[key.Namespace]; old != nil {
+		maps.Copy(next.named, old.named)
 	}
-	if p == nil || p.revision != o.Revision {
-		var err error
-		if p, err = parsePolicy(o.Body); err != nil {
-			return
+	delete(next.named, key.Name)
+	if p, err := parsePolicy(body); err == nil && !p.deleting {
+		next.named[key.Name] = p
+	}
+	for _, name := range slices.Sorted(maps.Keys(next.named)) {
+		p := next.named[name]
+		for _, resource := range p.Resources {
+			next.of[resource] = append(next.of[resource], p)
 		}
-		p.revision = o.Revision
 	}
-	s.all[o.Key] = p
-	for _, resource := range p.Resources {
-		in := scope{resource, p.Namespace}
-		s.inScope[in] = append(s.inScope[in], p)
+	s.in[key.Namespace] = next
+	if len(next.named) == 0 {
+		delete(s.in, key.Namespace)
 	}
 }
 
 // Named returns a policy, or nil. An empty namespace means a ClusterExpiryPolicy.
 func (s *Set) Named(namespace, name string) *Policy {
-	kind := policies
-	if namespace == "" {
-		kind = clusterPolicies
+	if in := s.in[namespace]; in != nil {
+		return in.named[name]
 	}
-	return s.all[object.Key{Kind: kind, Namespace: namespace, Name: name}]
+	return nil
+}
+
+// asked returns the policies that are asked about an object.
+func (s *Set) asked(key object.Key, counts func(*Policy) bool) (asked []*Policy) {
+	for _, namespace := range []string{"", key.Namespace} {
+		if in := s.in[namespace]; in != nil {
+			for _, p := range in.of[key.Kind] {
+				if p.in(key) && counts(p) {
+					asked = append(asked, p)
+				}
+			}
+		}
+		if key.Namespace == "" {
+			break
+		}
+	}
+	return asked
 }
 
 // earliest is a due.Func: of what the object says and of the policies that have been started.
@@ -130,11 +200,7 @@ func (s *Set) earliest(key object.Key, body []byte) (at time.Time, doubt bool) {
 // policy's fields and condition select it is not asked. Times before the object was restored do not count. It
 // parses only bodies of Jobs, those with annotations of this server and those in the scope of policies.
 func (s *Set) dues(key object.Key, body []byte, restored time.Time, counts func(*Policy) bool) (all []Due, err error) {
-	asked := slices.Clone(s.inScope[scope{key.Kind, ""}])
-	if key.Namespace != "" {
-		asked = append(asked, s.inScope[scope{key.Kind, key.Namespace}]...)
-	}
-	asked = slices.DeleteFunc(asked, func(p *Policy) bool { return !p.in(key) || !counts(p) })
+	asked := s.asked(key, counts)
 	if len(asked) == 0 && key.Kind != jobs && !bytes.Contains(body, ours) {
 		return nil, nil
 	}

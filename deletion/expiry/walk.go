@@ -63,7 +63,7 @@ func (w walker) review(ctx context.Context, uid types.UID) (review.Verdict, erro
 	if err != nil {
 		return review.Kept(), err
 	}
-	p := set.all[o.Key]
+	p := set.Named(o.Namespace, o.Name)
 	if p == nil || p.UID != uid {
 		return review.Kept(), fmt.Errorf("%s cannot be read", o.Key)
 	}

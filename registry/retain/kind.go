@@ -9,6 +9,7 @@ import (
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/custom"
+	"github.com/exeunt/exeunt/lifecycle"
 )
 
 //go:embed retentionpolicy.yaml
@@ -19,6 +20,7 @@ func newKind() (*kind.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
+	k.Most = lifecycle.MostPolicies
 	k.Versions[0].Strategy = custom.Checked{Strategy: k.Versions[0].Strategy, Check: validate}
 	return k, nil
 }

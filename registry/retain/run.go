@@ -30,9 +30,6 @@ const Path = "/exeunt/registry/retention"
 // step is how many tags one transaction takes: pushes to the repository wait for it.
 const step = 100
 
-// maxPolicies bounds the policies of a namespace, because each is asked about each tag.
-const maxPolicies = 100
-
 // Options are the settings of a Retention. Zero values have a default.
 type Options struct {
 	// Every is how often the policies are applied. Default five minutes.
@@ -233,8 +230,7 @@ func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, 
 	return tags, nil
 }
 
-// policies reads the policies of a namespace. One that cannot be read is an error, and so are too many: each might keep
-// what others take.
+// policies reads the policies of a namespace. One that cannot be read is an error: it might keep what others take.
 func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace string) (list []Policy, err error) {
 	err = sqldb.Each(ctx, s, func(row sqldb.Row) error {
 		var body []byte
@@ -247,10 +243,7 @@ func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace stri
 		}
 		list = append(list, p)
 		return nil
-	}, listPolicies, r.kind.Storage, namespace, maxPolicies+1)
-	if err == nil && len(list) > maxPolicies {
-		err = fmt.Errorf("more than %d policies; none is applied", maxPolicies)
-	}
+	}, listPolicies, r.kind.Storage, namespace)
 	return list, err
 }
 

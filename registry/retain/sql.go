@@ -9,7 +9,7 @@ const (
 	listNamespaces = `SELECT DISTINCT o.namespace FROM objects o WHERE o.kind = $1 ORDER BY o.namespace`
 	listPolicies   = `
 SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
-WHERE o.kind = $1 AND o.namespace = $2 AND o.deletion_time IS NULL ORDER BY o.name LIMIT $3`
+WHERE o.kind = $1 AND o.namespace = $2 AND o.deletion_time IS NULL ORDER BY o.name`
 )
 
 // listSelectable lists the repositories of a namespace that exist, with their objects.

@@ -21,10 +21,18 @@ type Write struct {
 	Key      object.Key
 	ID       int64
 	UID      string
+	Revision int64
 	Body     []byte // nil: the object was removed
 	Before   []byte // nil: there was none
 	Restores bool
 	At       int64 // Unix milliseconds
+}
+
+// Lifetimes say when objects expire, in one transaction.
+type Lifetimes struct {
+	Events  time.Duration                                // 0 means until they are deleted
+	Changes func(kind string, before, after []byte) bool // reports whether a write changes Due; may be nil
+	Due     Func                                         // may be nil
 }
 
 const (
@@ -77,26 +85,32 @@ const (
 	clocksDiffer = time.Minute
 )
 
-// QueuePolicy adds the statements that note the write of a policy of expiry at a revision.
-func QueuePolicy(b *sqldb.Batch, revision int64, uid string, at int64) {
-	b.Exec(setPolicies, revision)
-	b.Exec(enqueuePolicy, uid, at)
-}
-
-// QueueEvent adds the statement that sets or deletes the time of an Event. With a life of 0 Events stay until they are
-// deleted.
-func QueueEvent(b *sqldb.Batch, w Write, life time.Duration) {
-	if w.Body == nil {
+// Queue adds the statements about when an object expires. keepRows leaves those of removed Events.
+func (l *Lifetimes) Queue(b *sqldb.Batch, w Write, keepRows bool) {
+	switch {
+	case w.Key.Kind != object.Events:
+	case w.Body != nil && l.Events > 0:
+		b.Exec(setExpiry, w.ID, w.At+l.Events.Milliseconds())
+		return
+	case w.Body == nil && !keepRows:
 		b.Exec(DeleteEvent, w.ID)
-	} else if life > 0 {
-		b.Exec(setExpiry, w.ID, w.At+life.Milliseconds())
+		return
+	default:
+		return
+	}
+	if l.Changes != nil && l.Changes(w.Key.Kind, w.Before, w.Body) {
+		b.Exec(setPolicies, w.Revision)
+		b.Exec(enqueuePolicy, w.UID, w.At)
+	}
+	if l.Due != nil && w.Body != nil {
+		enqueue(b, w, l.Due)
 	}
 }
 
-// Queue adds the statement that enqueues an object for the review at which it expires, unless a row is there for this
+// enqueue adds the statement that enqueues an object for the review at which it expires, unless a row is there for this
 // time or an earlier one. An object that was restored after its time stays: otherwise it could not come back. The
 // review of an object that expires later, or has left, does nothing. docs/spec/expiry.md has the argument.
-func Queue(b *sqldb.Batch, w Write, due Func) {
+func enqueue(b *sqldb.Batch, w Write, due Func) {
 	when, doubt := due(w.Key, w.Body)
 	at := when.UnixMilli()
 	switch {
@@ -115,8 +129,9 @@ func Queue(b *sqldb.Batch, w Write, due Func) {
 	b.Exec(enqueueExpiry, w.UID, at, w.At)
 }
 
-// PolicyRevision reads the revision of the last write of a policy of expiry.
-func PolicyRevision(ctx context.Context, s sqldb.Sender) (revision int64, err error) {
-	_, err = sqldb.First(ctx, s, []any{&revision}, `SELECT policies FROM revision`)
-	return revision, err
+// Revisions reads the current revision, that of the last write that changed a policy of expiry, and that to which the log is
+// compacted.
+func Revisions(ctx context.Context, s sqldb.Sender) (current, changed, compacted int64, err error) {
+	_, err = sqldb.First(ctx, s, []any{&current, &changed, &compacted}, `SELECT current, policies, compacted FROM revision`)
+	return current, changed, compacted, err
 }
