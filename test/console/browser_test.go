@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,9 +61,9 @@ func TestMain(m *testing.M) {
 }
 
 func startChromium() {
-	program, err := exec.LookPath("chromium")
-	if err != nil {
-		chromium.err = errors.New("chromium is not installed: run the tests through make, or script/chromium")
+	program := os.Getenv("EXEUNT_TEST_CHROMIUM")
+	if program == "" {
+		chromium.err = errors.New("EXEUNT_TEST_CHROMIUM is not set: run the tests through make, or script/chromium")
 		return
 	}
 	if chromium.dir, chromium.err = os.MkdirTemp("", "exeunt-chromium-"); chromium.err != nil {

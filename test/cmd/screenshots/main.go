@@ -98,7 +98,7 @@ func (a *artist) draw(ctx context.Context, pages [][2]string, kubeconfig string,
 		scheme, suffix = "dark", "-dark"
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.Flag("ignore-certificate-errors", true))
+		chromedp.ExecPath(os.Getenv("EXEUNT_TEST_CHROMIUM")), chromedp.NoSandbox, chromedp.WindowSize(1440, 900), chromedp.Flag("ignore-certificate-errors", true))
 	allocator, stop := chromedp.NewExecAllocator(ctx, options...)
 	defer stop()
 	tab, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(string, ...any) {}))
