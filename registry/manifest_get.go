@@ -53,7 +53,7 @@ func (r *Registry) manifestGet(w http.ResponseWriter, req *http.Request, to Requ
 		return nil
 	}
 	if _, err = w.Write(m.payload); err == nil {
-		r.pulled(w, req, m.id)
+		r.pulled(w, req, to, m)
 	}
 	return clientGone(err)
 }

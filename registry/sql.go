@@ -310,6 +310,12 @@ UPDATE tags SET pulled_at = $2 WHERE (repository_id, name) IN (
     SELECT repository_id, name FROM tags WHERE manifest_id = $1 FOR NO KEY UPDATE SKIP LOCKED)`
 )
 
+// countPulls adds to the pulls of a manifest on a day, unless the repository is gone.
+const countPulls = `
+INSERT INTO pull_days (repository_id, day, name, digest, pulls, pulled_at)
+SELECT r.id, $2, $3, $4, $5, $6 FROM repositories r WHERE r.id = $1
+ON CONFLICT (repository_id, day, name, digest) DO UPDATE SET pulls = pull_days.pulls + excluded.pulls, pulled_at = excluded.pulled_at`
+
 // listReferrers returns at most $5 of the manifests that have a subject, by
 // manifests_repository_id_subject_digest_idx. $4 is the filter, or empty.
 const listReferrers = `

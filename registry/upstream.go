@@ -44,8 +44,9 @@ type fetches struct {
 	all   sync.WaitGroup
 }
 
-// Close ends the fetches from upstreams. It follows the last request.
+// Close ends the fetches from upstreams, and writes what is counted. It follows the last request.
 func (r *Registry) Close() {
+	r.WritePulls()
 	r.fetches.end()
 	r.fetches.all.Wait()
 }

@@ -137,10 +137,8 @@ func writeRegistryStats(s *collect.Stats, p *printer) {
 		}
 		p.line("%s", text)
 	}
-	p.line("%-10s %s wait to be removed", "", humanBytes(s.UnlinkBytes))
-	p.line("%-10s %s were given back today (UTC)", "", humanBytes(s.Reclaimed))
-	p.line("%-10s %d open, of them %d abandoned", "uploads:", s.Uploads, s.Abandoned)
-	p.line("\nreviewed after:")
+	p.line("%-10s %s wait to be removed\n%-10s %s were given back today (UTC)", "", humanBytes(s.UnlinkBytes), "", humanBytes(s.Reclaimed))
+	p.line("%-10s %d open, of them %d abandoned\n\nreviewed after:", "uploads:", s.Uploads, s.Abandoned)
 	writeDelays(&s.ReviewAfter, p)
 }
 
@@ -353,7 +351,10 @@ func newRegistryWhy() *cobra.Command {
 }
 
 func newRegistryRetention() *cobra.Command {
-	return ask(&question{}, &cobra.Command{Use: "retention NAMESPACE [POLICY]", Short: "Show what retention policies would take now", Args: cobra.RangeArgs(1, 2)}, func(args []string) (request, error) {
-		return request{method: http.MethodGet, path: retain.Path, parameters: map[string]string{"namespace": args[0], "policy": strings.Join(args[1:], "")}}, nil
+	var days int
+	cmd := ask(&question{}, &cobra.Command{Use: "retention NAMESPACE [POLICY]", Short: "Show what retention policies would take now", Args: cobra.RangeArgs(1, 2)}, func(args []string) (request, error) {
+		return request{method: http.MethodGet, path: retain.Path, parameters: map[string]string{"namespace": args[0], "policy": strings.Join(args[1:], ""), "days": fmt.Sprint(days)}}, nil
 	}, inText(func(plan *retain.Plan, p *printer) { p.line("%s", strings.Join(plan.Lines(), "\n")) }))
+	cmd.Flags().IntVar(&days, "days", 0, "show the pulls that would have failed, had the policies run for so many days")
+	return cmd
 }

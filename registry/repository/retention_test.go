@@ -97,7 +97,7 @@ func TestRetention(t *testing.T) {
 		if state, would := w.statusOf("pr", "state"), w.statusOf("pr", "wouldTake"); state != "Observing" || would != "2" {
 			t.Errorf("it is %s, and would take %s", state, would)
 		}
-		plan, err := w.retention.Plan(w.Context(), "shop", "pr")
+		plan, err := w.retention.Plan(w.Context(), "shop", "pr", 0)
 		if lines := strings.Join(plan.Lines(), "\n"); err != nil || !strings.Contains(lines, "shop/web:pr-2 would go: policy pr, number 4 by push") ||
 			!strings.Contains(lines, "shop/web:pr-1 stays: in use") || !strings.Contains(lines, "shop/web:pr-0 stays: immutable") {
 			t.Errorf("%s, %v", lines, err)
@@ -170,7 +170,7 @@ func TestRetentionWorlds(t *testing.T) {
 				w.policy(fmt.Sprint("p", i), `{"keep":["`+[]string{"none", pattern()}[random.IntN(2)]+`"],"rules":[`+strings.Join(rules, ",")+`]}`, random.IntN(2) == 0)
 			}
 			before := w.tags("shop/web")
-			plan, err := w.retention.Plan(w.Context(), "shop", "")
+			plan, err := w.retention.Plan(w.Context(), "shop", "", 0)
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -192,7 +192,7 @@ func TestRetentionWorlds(t *testing.T) {
 			}
 			for i := range 3 {
 				name := fmt.Sprint("p", i)
-				one, err := w.retention.Plan(w.Context(), "shop", name)
+				one, err := w.retention.Plan(w.Context(), "shop", name, 0)
 				if err != nil {
 					w.Fatal(err)
 				}

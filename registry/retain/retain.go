@@ -1,7 +1,7 @@
 // Package retain decides which tags of a repository leave by RetentionPolicies, and takes them. It
 // promises:
 //
-//   - A plan and a run ask the same function, Decide, which is pure.
+//   - A plan, a run and a simulation ask the same function, Decide, which is pure.
 //   - What a workload names is never taken, by tag or by digest, nor what the archive or the
 //     history could bring back (package imageuse); nor an immutable tag. Signatures follow
 //     their image: the collector removes them with it.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,9 @@ func (r *Retention) Run(ctx context.Context) error {
 
 // RunOne applies the policies once, and writes their status.
 func (r *Retention) RunOne(ctx context.Context) error {
+	if err := r.forget(ctx); err != nil {
+		return err
+	}
 	namespaces, err := sqldb.Column[string](ctx, r.db, listNamespaces, r.kind.Storage)
 	if err != nil {
 		return fmt.Errorf("list namespaces with policies: %w", err)
@@ -172,8 +176,8 @@ func (r *Retention) take(ctx context.Context, namespace string, repo repository)
 				return err
 			}
 		}
-		var err error
-		if d, err = r.decide(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started }); err != nil || len(d.Taken) == 0 {
+		policies, tags, err := r.selected(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started })
+		if d = Decide(r.opts.Now(), policies, tags); err != nil || len(d.Taken) == 0 {
 			return err
 		}
 		d.Taken = d.Taken[:min(len(d.Taken), step)]
@@ -191,18 +195,14 @@ func (r *Retention) take(ctx context.Context, namespace string, repo repository)
 	return d, err
 }
 
-// decide reads policies and tags as they are, and asks Decide.
-func (r *Retention) decide(ctx context.Context, s sqldb.Sender, namespace string, repo repository, counts func(*Policy) bool) (d Decision, err error) {
-	policies, err := r.policies(ctx, s, namespace)
-	if err != nil {
-		return d, err
-	}
+// selected reads the policies of a repository that count, and, if there are any, its tags.
+func (r *Retention) selected(ctx context.Context, s sqldb.Sender, namespace string, repo repository, counts func(*Policy) bool) (policies []Policy, tags []Tag, err error) {
+	policies, err = r.policies(ctx, s, namespace)
 	policies = slices.DeleteFunc(policies, func(p Policy) bool { return !counts(&p) || !p.Selector.Matches(repo.labels) })
-	if len(policies) == 0 {
-		return d, nil
+	if err == nil && len(policies) > 0 {
+		tags, err = r.tags(ctx, s, namespace, repo)
 	}
-	tags, err := r.tags(ctx, s, namespace, repo)
-	return Decide(r.opts.Now(), policies, tags), err
+	return policies, tags, err
 }
 
 // tags reads the tags of a repository.
@@ -250,31 +250,47 @@ func (r *Retention) policies(ctx context.Context, s sqldb.Sender, namespace stri
 // Plan is what the policies of a namespace would take now.
 type Plan struct {
 	Repositories []RepositoryPlan `json:"repositories"`
+	Since        string           `json:"since,omitempty"` // the first day that was simulated
 }
 
 // RepositoryPlan is a Plan of one repository.
 type RepositoryPlan struct {
 	Repository string `json:"repository"`
 	Decision
+	Failed []Failed `json:"failed,omitempty"` // the pulls that would have failed, had the policies run since that day
 }
 
-// Plan returns what a run would take: by the policies that are started, and by one more as if it were; "*" is all. It
-// reads one snapshot, and changes nothing.
-func (r *Retention) Plan(ctx context.Context, namespace, policy string) (plan Plan, err error) {
+// Plan returns what a run would take: by the policies that are started, and by one more as if it were; "*" is all. If days
+// is not 0, it simulates the last days, as far as they are recorded. It reads one snapshot, and changes nothing.
+func (r *Retention) Plan(ctx context.Context, namespace, policy string, days int64) (plan Plan, err error) {
 	tx, err := r.db.Snapshot(ctx)
 	if err != nil {
 		return plan, err
 	}
 	defer tx.Close()
 	repos, err := r.repositories(ctx, tx, namespace)
+	now := r.opts.Now()
+	first := dayOf(now) - min(days, maxDays) + 1
+	if err == nil && days > 0 {
+		var oldest int64
+		_, err = sqldb.First(ctx, tx, []any{&oldest}, findOldest, dayOf(now))
+		first = max(first, oldest)
+		plan.Since = dayTime(first).Format(time.DateOnly)
+	}
 	plan.Repositories = []RepositoryPlan{}
 	for _, repo := range repos {
-		d, err := r.decide(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started || p.Name == policy || policy == "*" })
+		policies, tags, err := r.selected(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started || p.Name == policy || policy == "*" })
+		one := RepositoryPlan{repo.path, Decide(now, policies, tags), nil}
+		if err == nil && days > 0 && len(policies) > 0 {
+			var p past
+			p, err = r.past(ctx, tx, repo, tags, first)
+			one.Failed = replay(first, dayOf(now), policies, p)
+		}
 		if err != nil {
 			return plan, fmt.Errorf("plan of %s: %w", repo.path, err)
 		}
-		if len(d.Taken)+len(d.Held) > 0 {
-			plan.Repositories = append(plan.Repositories, RepositoryPlan{repo.path, d})
+		if len(one.Taken)+len(one.Held)+len(one.Failed) > 0 {
+			plan.Repositories = append(plan.Repositories, one)
 		}
 	}
 	return plan, err
@@ -282,7 +298,7 @@ func (r *Retention) Plan(ctx context.Context, namespace, policy string) (plan Pl
 
 // Lines says it for people.
 func (p *Plan) Lines() (lines []string) {
-	taken := 0
+	taken, failed := 0, int64(0)
 	for _, repo := range p.Repositories {
 		for _, t := range repo.Taken {
 			lines = append(lines, fmt.Sprintf("%s:%s would go: policy %s, %s", repo.Repository, t.Tag, t.Policy, t.Why))
@@ -290,15 +306,23 @@ func (p *Plan) Lines() (lines []string) {
 		for _, t := range repo.Held {
 			lines = append(lines, fmt.Sprintf("%s:%s stays: %s", repo.Repository, t.Tag, t.Why))
 		}
+		for _, f := range repo.Failed {
+			lines = append(lines, fmt.Sprintf("%s on %s: %d pulls would have failed: policy %s", repo.Repository+f.Reference, f.Day, f.Pulls, f.Policy))
+			failed += f.Pulls
+		}
 		taken += len(repo.Taken)
+	}
+	if p.Since != "" {
+		lines = append(lines, fmt.Sprintf("%d pulls since %s would have failed", failed, p.Since))
 	}
 	return append(lines, fmt.Sprintf("%d tags would go", taken))
 }
 
-// ServeHTTP answers with a Plan: GET Path?namespace=N&policy=P, both optional. The server has authorized the client.
+// ServeHTTP answers with a Plan: GET Path?namespace=N&policy=P&days=D, all optional. The server has authorized the client.
 func (r *Retention) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	namespace, policy := cmp.Or(req.URL.Query().Get("namespace"), "default"), cmp.Or(req.URL.Query().Get("policy"), "*")
-	plan, err := r.Plan(req.Context(), namespace, policy)
+	days, _ := strconv.ParseInt(req.URL.Query().Get("days"), 10, 64) // what is no number is none
+	plan, err := r.Plan(req.Context(), namespace, policy, days)
 	w.Header().Set("Content-Type", "application/json")
 	if req.Method != http.MethodGet {
 		err = errors.New("use GET")

@@ -28,6 +28,25 @@ SELECT t.name, m.digest, t.updated_at, coalesce(t.pulled_at, 0),
         JOIN image_uses u ON u.path = $2 AND u.reference = c.digest WHERE f.parent_id = m.id)
 FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.repository_id = $1 ORDER BY t.name`
 
+// What happened on the last days, in their order, and the lists that have the manifests of a repository.
+const (
+	listChanges = `
+SELECT day, name, coalesce(was_digest, ''), coalesce(was_pushed_at, 0), coalesce(digest, ''), coalesce(pushed_at, 0)
+FROM tag_days WHERE repository_id = $1 AND day >= $2 ORDER BY day, name`
+	listPulls = `SELECT day, name, digest, pulls, pulled_at FROM pull_days WHERE repository_id = $1 AND day >= $2 ORDER BY day, name, digest`
+	listLists = `
+SELECT c.digest, p.digest FROM manifests p JOIN manifest_references f ON f.parent_id = p.id JOIN manifests c ON c.id = f.child_id
+WHERE p.repository_id = $1`
+	findOldest  = `SELECT coalesce(min(o.day), $1) FROM (SELECT min(day) AS day FROM pull_days UNION ALL SELECT min(day) FROM tag_days) AS o`
+	forgetPulls = `
+DELETE FROM pull_days WHERE (repository_id, day, name, digest) IN (
+    SELECT repository_id, day, name, digest FROM pull_days WHERE day < $1 ORDER BY day LIMIT $2) RETURNING day`
+	forgetChanges = `
+DELETE FROM tag_days WHERE (repository_id, day, name) IN (
+    SELECT repository_id, day, name FROM tag_days WHERE day < $1 ORDER BY day LIMIT $2) RETURNING day`
+	forgetStep = 1000
+)
+
 // The locks of PostgreSQL: first on the uses of images of the path, which imageuse.Queue locks too, then on the
 // repository, which pushes share, then on the tags, as deletions of tags lock them.
 const (

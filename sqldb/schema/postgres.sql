@@ -909,6 +909,32 @@ $function$;
 
 COMMENT ON FUNCTION repositories_quota IS 'An object sets, changes or takes away a limit. A new limit begins with what there is: it waits for the transactions that add or remove blobs, and later ones wait for it.';
 
+CREATE OR REPLACE FUNCTION public.tags_day()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        INSERT INTO tag_days (repository_id, day, name, was_digest, was_pushed_at)
+        SELECT r.id, gc_now() / 86400000, OLD.name, (SELECT w.digest FROM manifests w WHERE w.id = OLD.manifest_id), OLD.updated_at
+        FROM repositories r WHERE r.id = OLD.repository_id
+        ON CONFLICT (repository_id, day, name) DO UPDATE SET digest = NULL, pushed_at = NULL;
+    ELSIF TG_OP = 'INSERT' THEN
+        INSERT INTO tag_days (repository_id, day, name, digest, pushed_at)
+        SELECT NEW.repository_id, NEW.updated_at / 86400000, NEW.name, m.digest, NEW.updated_at FROM manifests m WHERE m.id = NEW.manifest_id
+        ON CONFLICT (repository_id, day, name) DO UPDATE SET digest = excluded.digest, pushed_at = excluded.pushed_at;
+    ELSE
+        INSERT INTO tag_days (repository_id, day, name, was_digest, was_pushed_at, digest, pushed_at)
+        SELECT NEW.repository_id, NEW.updated_at / 86400000, NEW.name, (SELECT w.digest FROM manifests w WHERE w.id = OLD.manifest_id), OLD.updated_at, m.digest, NEW.updated_at
+        FROM manifests m WHERE m.id = NEW.manifest_id
+        ON CONFLICT (repository_id, day, name) DO UPDATE SET digest = excluded.digest, pushed_at = excluded.pushed_at;
+    END IF;
+    RETURN NULL;
+END
+$function$;
+
+COMMENT ON FUNCTION tags_day IS 'What happened to a tag on a day. A tag that is deleted with its repository gets no row.';
+
 CREATE OR REPLACE FUNCTION public.tags_deleted_remember()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -2183,6 +2209,29 @@ COMMENT ON COLUMN provisioned_resources.deletion_requested_at IS 'null: never';
 
 COMMENT ON COLUMN provisioned_resources.round_token IS 'of the replica whose round it is; empty: none';
 
+CREATE TABLE pull_days (
+    repository_id bigint NOT NULL,
+    day bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    digest text COLLATE "C" NOT NULL,
+    pulls bigint NOT NULL,
+    pulled_at bigint NOT NULL,
+    CONSTRAINT pull_days_pkey PRIMARY KEY (repository_id, day, name, digest),
+    CONSTRAINT pull_days_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX pull_days_day_idx ON public.pull_days USING btree (day);
+
+COMMENT ON TABLE pull_days IS 'What was pulled, for simulations of RetentionPolicies. Deleted by age.';
+
+COMMENT ON COLUMN pull_days.day IS 'since 1970, UTC';
+
+COMMENT ON COLUMN pull_days.name IS 'the tag; empty: by its digest';
+
+COMMENT ON COLUMN pull_days.digest IS 'of the manifest';
+
+COMMENT ON COLUMN pull_days.pulled_at IS 'Unix milliseconds; the last time, to the minute';
+
 CREATE TABLE quota_reviews (
     uid text COLLATE "C" NOT NULL,
     review_after bigint NOT NULL,
@@ -2381,6 +2430,30 @@ CREATE TABLE small_blobs (
 
 COMMENT ON TABLE small_blobs IS 'The bytes of small blobs. One transaction writes row and bytes, so they need no file, no sync of their own and no unlinking.';
 
+CREATE TABLE tag_days (
+    repository_id bigint NOT NULL,
+    day bigint NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    was_digest text,
+    was_pushed_at bigint,
+    digest text,
+    pushed_at bigint,
+    CONSTRAINT tag_days_pkey PRIMARY KEY (repository_id, day, name),
+    CONSTRAINT tag_days_repository_id_fkey FOREIGN KEY (repository_id) REFERENCES repositories(id) ON DELETE CASCADE
+);
+
+CREATE INDEX tag_days_day_idx ON public.tag_days USING btree (day);
+
+COMMENT ON TABLE tag_days IS 'What was pushed and deleted, likewise: the state of each tag before the first change of a day, and after the last.';
+
+COMMENT ON COLUMN tag_days.day IS 'since 1970, UTC';
+
+COMMENT ON COLUMN tag_days.was_digest IS 'of the manifest; null: it is not known';
+
+COMMENT ON COLUMN tag_days.was_pushed_at IS 'Unix milliseconds; null: the tag did not exist';
+
+COMMENT ON COLUMN tag_days.pushed_at IS 'null: the tag does not exist';
+
 CREATE TABLE tags (
     top_level_namespace_id bigint NOT NULL,
     repository_id bigint NOT NULL,
@@ -2401,7 +2474,11 @@ CREATE TRIGGER gc_track_deleted_tags_trigger AFTER DELETE ON public.tags REFEREN
 
 CREATE TRIGGER gc_track_switched_tags_trigger AFTER UPDATE OF manifest_id ON public.tags FOR EACH ROW WHEN ((old.manifest_id <> new.manifest_id)) EXECUTE FUNCTION gc_track_switched_tags();
 
+CREATE TRIGGER tags_changed_day_trigger AFTER INSERT OR DELETE ON public.tags FOR EACH ROW EXECUTE FUNCTION tags_day();
+
 CREATE TRIGGER tags_deleted_remember_trigger AFTER DELETE ON public.tags REFERENCING OLD TABLE AS removed FOR EACH STATEMENT EXECUTE FUNCTION tags_deleted_remember();
+
+CREATE TRIGGER tags_pushed_day_trigger AFTER UPDATE OF manifest_id, updated_at ON public.tags FOR EACH ROW WHEN ((new.updated_at > old.updated_at)) EXECUTE FUNCTION tags_day();
 
 CREATE TRIGGER tags_switched_remember_trigger AFTER UPDATE OF manifest_id ON public.tags FOR EACH ROW WHEN ((old.manifest_id <> new.manifest_id)) EXECUTE FUNCTION tags_switched_remember();
 
