@@ -120,6 +120,15 @@ func (w *world) simulate(random *rand.Rand, failing *int) bool {
 		}
 	}
 	*failing += len(want)
+	said := 0
+	for _, line := range plan.Lines() {
+		if strings.Contains(line, " pulls would have failed: policy sim") {
+			said++
+		}
+	}
+	if said != len(want) {
+		w.Errorf("of %d failures the text has %d", len(want), said)
+	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		w.Fatalf("rules %v:\nsimulated %v\nhappened  %v\nchanges:\n%s\npulls:\n%s", rules, got, want,
 			strings.Join(w.Strings(`SELECT day || ' ' || name || ' ' || coalesce(substr(was_digest, 8, 4), '-') || ' ' || coalesce(substr(digest, 8, 4), '-')
