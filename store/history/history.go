@@ -6,7 +6,7 @@
 //     of a kind and a namespace are complete ([Bound]).
 //   - A write does nothing for it. Versions come here from compaction, in the background ([History.Move]).
 //
-// A row has up to 16 versions of one object, compressed together, because they differ in a few bytes;
+// A row has up to 16 versions of one object, compressed with each other, because they differ in a few bytes;
 // of a sealed kind it is sealed as a body is. docs/spec/history.md has the races, decision 33 the figures.
 // The package knows no kinds and no HTTP. Begin at move.go.
 package history

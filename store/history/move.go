@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	moveStep  = 1000     // changes per transaction
+	moveStep  = 4000 // changes per transaction; the first of each object counts as newChunk changes, for its row
+	newChunk  = 4
 	moveBytes = 16 << 20 // of bodies in memory
 	hurryFrom = 100_000  // revisions behind, from which on the mover does not pause
 	// Jump is a gap between two revisions that only a restored backup makes: nothing is lost in it.
@@ -63,6 +65,7 @@ type move struct {
 	chunks   []*chunk
 	open     map[int64]*chunk // the last chunk of each object, by objects.id
 	pending  []pending
+	objects  map[int64]bool   // of pending
 	times    [][2]int64       // second and its last revision
 	bounds   map[string]int64 // by kind; empty means all kinds
 }
@@ -81,11 +84,10 @@ type chunk struct {
 	seal.Object
 	id, object, first, until, endedAt int64
 	open                              bool
-	versions                          []Version
-	plain                             int
-	stored                            int64 // bytes of the row before
-	superseded                        bool  // it gets no more versions; nothing else changed
-	changed                           bool
+	versions, plain                   int       // how many there were, and the bytes of their frame and of what is added
+	added                             []Version // by this step
+	stored                            int64     // bytes of the row before
+	superseded                        bool      // it gets no more versions; nothing else changed
 	body                              []byte
 }
 
@@ -93,14 +95,14 @@ var errEnough = errors.New("enough for one step")
 
 // prepare reads one step and makes its rows.
 func (h *History) prepare(ctx context.Context, from, to int64) (*move, error) {
-	m := &move{History: h, from: from, to: to, last: from, open: map[int64]*chunk{}, bounds: map[string]int64{}}
+	m := &move{History: h, from: from, to: to, last: from, open: map[int64]*chunk{}, objects: map[int64]bool{}, bounds: map[string]int64{}}
 	rows := 0
 	err := sqldb.Each(ctx, h.DB, func(row sqldb.Row) error {
 		rows++
 		if err := m.read(row); err != nil {
 			return err
 		}
-		if m.held >= moveBytes {
+		if m.held >= moveBytes || rows+(newChunk-1)*len(m.objects) >= moveStep {
 			return errEnough
 		}
 		return nil
@@ -127,8 +129,12 @@ func (h *History) prepare(ctx context.Context, from, to int64) (*move, error) {
 		m.add(&m.pending[i])
 	}
 	for _, c := range m.chunks {
-		if c.changed {
-			c.body = encode(c.versions)
+		if len(c.added) > 0 {
+			var done bool
+			if c.body, done, err = extend(c.body, c.added); err != nil {
+				return nil, fmt.Errorf("row %d: %w", c.id, err)
+			}
+			c.open = c.open && !done
 		}
 	}
 	return m, nil
@@ -172,17 +178,14 @@ func (m *move) read(row sqldb.Row) error {
 	if c.Type == feed.Removed {
 		v.removed = &c
 	}
-	m.pending = append(m.pending, v)
+	m.pending, m.objects[object] = append(m.pending, v), true
 	return nil
 }
 
 // readOpen reads the rows that may get more versions.
 func (m *move) readOpen(ctx context.Context) error {
-	var objects []int64
-	for i := range m.pending {
-		objects = append(objects, m.pending[i].object)
-	}
-	if len(objects) == 0 {
+	objects := slices.Collect(maps.Keys(m.objects))
+	if len(objects) == 0 || len(m.pending) == 0 {
 		return nil
 	}
 	return sqldb.Each(ctx, m.DB, func(row sqldb.Row) error {
@@ -192,11 +195,12 @@ func (m *move) readOpen(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if c.versions, err = m.versions(c.Object, c.body); err != nil {
-			return fmt.Errorf("row %d: %w", c.id, err)
+		c.versions = int(versions)
+		if c.body, err = m.Keys.Open(c.Object, c.body); err == nil {
+			c.plain, err = frameSize(c.body)
 		}
-		for i := range c.versions {
-			c.plain += len(c.versions[i].Body)
+		if err != nil {
+			return fmt.Errorf("row %d: %w", c.id, err)
 		}
 		m.open[c.object] = c
 		return nil
@@ -215,8 +219,8 @@ func (h *History) versions(of seal.Object, body []byte) ([]Version, error) {
 // add adds a version to the last chunk of its object, or to a new one.
 func (m *move) add(p *pending) {
 	c := m.open[p.object]
-	full := c != nil && (c.until != p.Revision || len(c.versions) >= maxVersions || c.plain >= max(maxPlain, 4*len(p.Body)))
-	if full && !c.changed {
+	full := c != nil && (c.until != p.Revision || c.versions+len(c.added) >= maxVersions || c.plain >= max(maxPlain, 4*len(p.Body)))
+	if full && len(c.added) == 0 {
 		c.superseded = true
 		m.chunks = append(m.chunks, c)
 	}
@@ -227,14 +231,13 @@ func (m *move) add(p *pending) {
 		c = &chunk{object: p.object, Object: p.of, first: p.Revision, open: true}
 		m.open[p.object] = c
 	}
-	if !c.changed {
-		c.changed = true
+	if len(c.added) == 0 {
 		m.chunks = append(m.chunks, c)
 	}
-	c.versions, c.plain = append(c.versions, p.Version), c.plain+len(p.Body)
+	c.added, c.plain = append(c.added, p.Version), c.plain+len(p.Body)
 	c.until, c.endedAt = p.until, p.endedAt
 	if p.removed != nil {
-		c.versions, c.open = append(c.versions, *p.removed), false
+		c.added, c.open = append(c.added, *p.removed), false
 	}
 }
 
@@ -275,10 +278,10 @@ func (m *move) apply(ctx context.Context, t *Tx) error {
 		bytes[c.Namespace] += size
 		if there[c.id] {
 			bytes[c.Namespace] -= c.stored
-			b.Exec(updateChunk, c.id, c.until, c.endedAt, open, int64(len(c.versions)), size, body)
+			b.Exec(updateChunk, c.id, c.until, c.endedAt, open, int64(c.versions+len(c.added)), size, body)
 			continue
 		}
-		b.Exec(insertChunk, c.object, c.UID, c.Kind, c.Namespace, c.Name, c.first, c.until, c.endedAt, open, int64(len(c.versions)), size, body)
+		b.Exec(insertChunk, c.object, c.UID, c.Kind, c.Namespace, c.Name, c.first, c.until, c.endedAt, open, int64(c.versions+len(c.added)), size, body)
 	}
 	for namespace, n := range bytes {
 		b.Exec(addBound, "", namespace, int64(0), n)
