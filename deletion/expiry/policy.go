@@ -47,6 +47,7 @@ type Policy struct {
 // The values of spec.expire.since.
 const (
 	sinceCreation  = "Creation"
+	sinceLastWrite = "LastWrite"
 	sinceCondition = "Condition"
 )
 
@@ -204,7 +205,10 @@ func (p *Policy) due(m *metav1.ObjectMeta, body []byte) time.Time {
 		return time.Time{}
 	}
 	since := m.CreationTimestamp.Time
-	if p.Since == sinceCondition {
+	switch p.Since {
+	case sinceLastWrite:
+		since = lastWrite(m)
+	case sinceCondition:
 		since = p.transition(body)
 	}
 	if since.IsZero() {
@@ -216,6 +220,18 @@ func (p *Policy) due(m *metav1.ObjectMeta, body []byte) time.Time {
 
 // doubts reports whether only the whole object can say if the policy selects it.
 func (p *Policy) doubts() bool { return p.Fields != "" || p.Condition != nil }
+
+// lastWrite is when a client last set a field that is not of the status, by the managed fields: so heartbeats in a status do not
+// count. Neither does a write that only removes fields, because managed fields do not show it.
+func lastWrite(m *metav1.ObjectMeta) time.Time {
+	last := m.CreationTimestamp.Time
+	for _, f := range m.ManagedFields {
+		if f.Time != nil && f.Subresource != "status" && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
 
 // transition is when the first of the policy's conditions that hold came to hold.
 func (p *Policy) transition(body []byte) (first time.Time) {

@@ -198,6 +198,35 @@ func TestSelection(t *testing.T) {
 	})
 }
 
+// TestLastWrite: an object expires after the last write that set a field outside of its status.
+func TestLastWrite(t *testing.T) {
+	each(t, func(w *world) {
+		write := func(name, subresource string, after time.Duration) {
+			storetest.Update(t, w.store, mapKey(name), lifecycle.Rules{}, func(m *metav1.ObjectMeta) {
+				at := metav1.NewTime(born.Add(after))
+				m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{Manager: "m", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource, Time: &at})
+			})
+		}
+		for _, name := range []string{"never", "status", "written"} {
+			w.configMap(name, 0, tmp)
+		}
+		write("status", "status", 30*time.Minute)
+		write("written", "", 30*time.Minute)
+		w.policy(policyKey("p"), 1, "1", strings.Replace(byAge, `"2h"`, `"2h","since":"LastWrite"`, 1))
+		w.settle()
+		w.now = born.Add(2*time.Hour + 29*time.Minute)
+		w.settle()
+		w.wantMaps("written")
+		write("written", "scale", 2*time.Hour)
+		w.now = born.Add(4*time.Hour - time.Second)
+		w.settle()
+		w.wantMaps("written")
+		w.now = born.Add(4 * time.Hour)
+		w.settle()
+		w.wantMaps()
+	})
+}
+
 // TestConditionLater: a write after its time makes an object fulfil the condition.
 func TestConditionLater(t *testing.T) {
 	each(t, func(w *world) {

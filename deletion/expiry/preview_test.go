@@ -54,6 +54,8 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 				pick("Running", "Failed"), pick("True", "False"), stamp(w.now.Add(-minutes(300))))
 		}
 		storetest.Create(t, w.store, storetest.Object(t, key, fields, func(m *metav1.ObjectMeta) {
+			written := metav1.NewTime(w.now.Add(-minutes(300)))
+			m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: pick("", "status"), Time: &written}}
 			m.CreationTimestamp, m.Labels, m.Annotations = metav1.NewTime(w.now.Add(-minutes(600))), map[string]string{"tmp": pick("yes", "no")}, map[string]string{}
 			switch random.IntN(6) {
 			case 0:
@@ -71,6 +73,7 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 		parts = append(parts, pick(`"condition":"object.data.state == 'closed'"`, `"condition":"object.metadata.name != 'o3'"`, `"fieldSelector":"metadata.name!=o2"`, `"fieldSelector":""`))
 		parts = append(parts, pick(limits...))
 		parts = append(parts, pick(fmt.Sprintf(`"expire":{"after":%q}`, minutes(1000)),
+			fmt.Sprintf(`"expire":{"after":%q,"since":"LastWrite"}`, minutes(600)),
 			fmt.Sprintf(`"expire":{"after":%q,"since":"Condition","conditions":[{"type":"Ready","status":"False"}]}`, minutes(600))))
 		return "{" + strings.Join(parts, ",") + "}"
 	}
