@@ -16,7 +16,7 @@ import (
 // Others ask that package. Tests may read any table.
 var tableOwners = map[string][]string{
 	"store": {
-		"image_uses", "objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "history", "history_bounds", "history_times", "seal_keys", "sealed_kinds",
+		"image_uses", "expiry_groups", "objects", "changes", "owners", "revision", "object_expiries", "archive", "archive_cascades", "archive_counted", "archive_kinds", "archive_spans", "dropped_references", "history", "history_bounds", "history_times", "seal_keys", "sealed_kinds",
 	},
 	"gc":              {"gc_object_reviews", "gc_admission_reviews", "gc_state"},
 	"admission/quota": {"quota_reviews"},
@@ -46,6 +46,7 @@ var jointStatements = map[string]string{
 	"store enqueueExpiry":              "when an object expires is written with the object; store does not import deletion/expiry",
 	"store enqueueRestored":            "as enqueueExpiry",
 	"store enqueuePolicy":              "a policy of expiry that is written is reviewed",
+	"store enqueueOlder":               "as enqueueExpiry: the write of an object may let another one expire",
 	"registry isArchived":              "the registry knows no objects and does not import store; the review must see the archive in its own transaction",
 	"registry planRemoved":             "a dry run reads what the review reads, in one snapshot",
 	"admission findRegistryBytes":      "the status of a ResourceQuota shows what the registry counts",

@@ -11,8 +11,8 @@ import (
 type Expiry interface {
 	// Changes reports whether the write of an object changes when others expire. A body is nil if there is none.
 	Changes(kind string, before, after []byte) bool
-	// At returns the function as it is at a revision. The last write for which Changes was true has the revision changed.
-	At(ctx context.Context, r *Reader, revision, changed int64) (due.Func, error)
+	// At returns the rules as they are at a revision. The last write for which Changes was true has the revision changed.
+	At(ctx context.Context, r *Reader, revision, changed int64) (due.Rules, error)
 }
 
 // beginExpiry sets what the transaction, which holds the lock, knows of expiry.

@@ -19,6 +19,8 @@ const jobs = "jobs.batch"
 // Due is when and why an object expires, and how it is deleted then.
 type Due struct {
 	At time.Time
+	// Over is when its time is over. At is later, if the policy takes it in its next window.
+	Over time.Time
 	// By is the annotation, the field or the policy that says so; empty if the object does not expire.
 	By string
 	// Propagation is empty for an object whose finalizers say it.

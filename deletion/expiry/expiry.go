@@ -126,19 +126,21 @@ func (e *Expirer) expire(ctx context.Context, task review.Task) review.Verdict {
 	if task.Event == restored {
 		after, nothing = task.Created, review.Again(restoredWait)
 	}
-	uncounted := false
-	j := judge{kinds: e.opts.Kinds.Snapshot(), set: set, counts: (*Policy).Started, may: func(ctx context.Context, p *Policy) (bool, error) {
-		answer, err := e.taker.take(ctx, p)
-		uncounted = uncounted || answer == takeLater
-		return answer == taken, err
+	var again time.Time // if a policy may take it later
+	j := judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: now, store: e.store.Reader(), counts: (*Policy).Started, may: func(ctx context.Context, p *Policy) (bool, error) {
+		taken, later, err := e.taker.take(ctx, p)
+		if again.IsZero() || !later.IsZero() && later.Before(again) {
+			again = later
+		}
+		return taken, err
 	}}
 	d, err := j.decide(ctx, o, after, now)
 	wait := d.At.Sub(now)
 	switch {
 	case err != nil && (d.By == "" || wait > 0):
 		return review.Failed(err)
-	case uncounted && (d.By == "" || wait > countingWait):
-		return review.Again(countingWait)
+	case !again.IsZero() && (d.By == "" || d.At.After(again)):
+		return review.Again(again.Sub(now))
 	case d.By == "":
 		return nothing
 	case wait > 0:
@@ -177,7 +179,7 @@ func (e *Expirer) delete(ctx context.Context, o *store.Stored, d Due) review.Ver
 
 // Next returns when an object expires by what it says and by the policies that have been started, and why its last
 // delete was refused; no By: it does not expire.
-func Next(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, policies *Policies, o *store.Stored) (d Due, failure string, err error) {
+func Next(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, policies *Policies, o *store.Stored, now time.Time) (d Due, failure string, err error) {
 	var restoredAt int64
 	if _, err := sqldb.First(ctx, r, []any{&failure, &restoredAt}, lastError, string(o.UID)); err != nil {
 		return d, "", err
@@ -186,7 +188,7 @@ func Next(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, policies *
 	if err != nil {
 		return d, "", err
 	}
-	j := judge{kinds: kinds, set: set, counts: (*Policy).Started}
+	j := judge{kinds: kinds, set: set, now: now, store: r, counts: (*Policy).Started}
 	d, err = j.decide(ctx, o, since(restoredAt), lifecycle.Forever)
 	return d, failure, err
 }

@@ -241,7 +241,7 @@ func TestRefusedDelete(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, failure, err := Next(t.Context(), w.store.Reader(), w.opts.Kinds.Snapshot(), &w.policies, stored)
+		_, failure, err := Next(t.Context(), w.store.Reader(), w.opts.Kinds.Snapshot(), &w.policies, stored, w.now)
 		if err != nil || failure == "" {
 			t.Errorf("the failure is %q, %v", failure, err)
 		}
@@ -299,7 +299,7 @@ func TestPropagation(t *testing.T) {
 				m.Finalizers = []string{finalizer}
 			}
 		})
-		if all, err := new(Set).dues(r.Key, r.Body, time.Time{}, nil); err != nil || len(all) != 1 || all[0].By != lifecycle.ExpiresAt || all[0].Propagation != want {
+		if all, err := new(Set).dues(r.Key, r.Body, time.Time{}, time.Time{}, nil); err != nil || len(all) != 1 || all[0].By != lifecycle.ExpiresAt || all[0].Propagation != want {
 			t.Errorf("with the finalizer %q: %+v, %v", finalizer, all, err)
 		}
 	}
@@ -326,15 +326,15 @@ func TestDue(t *testing.T) {
 		{"not yet failed", job(`"ttlSecondsAfterFinished":60},` + complete("FailureTarget")), 0},
 	}
 	for _, tt := range tests {
-		got, _ := new(Set).earliest(object.Key{Kind: jobs, Namespace: "shop", Name: "j"}, tt.body)
+		got, _ := new(Set).Due(object.Key{Kind: jobs, Namespace: "shop", Name: "j"}, tt.body)
 		if tt.want == 0 && !got.IsZero() || tt.want != 0 && !got.Equal(time.Unix(0, 0).Add(tt.want)) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
-		if got, _ := new(Set).earliest(keyOf("j"), tt.body); !got.IsZero() {
+		if got, _ := new(Set).Due(keyOf("j"), tt.body); !got.IsZero() {
 			t.Errorf("%s: an object of another kind expires at %v", tt.name, got)
 		}
 	}
-	if got, _ := new(Set).earliest(keyOf("a"), []byte(`{"metadata":"lifecycle.exeunt.dev/`)); !got.IsZero() {
+	if got, _ := new(Set).Due(keyOf("a"), []byte(`{"metadata":"lifecycle.exeunt.dev/`)); !got.IsZero() {
 		t.Errorf("a body that is no JSON expires at %v", got)
 	}
 }

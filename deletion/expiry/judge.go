@@ -12,13 +12,18 @@ import (
 
 	"github.com/exeunt/exeunt/api/selector"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/due"
 )
 
 // judge decides about one object, for reviews, previews and the reasons of `exeunt why`.
 type judge struct {
 	kinds *kind.Snapshot
 	set   *Set
+	now   time.Time
+	store *store.Reader
 	// counts reports whether a policy is asked at all.
 	counts func(*Policy) bool
 	// may reports whether a policy that selects an object that is due may take it. Nil means it may.
@@ -29,7 +34,7 @@ type judge struct {
 // earliest after that time, which may depend on fields and a condition that are not asked yet. A Due without a
 // By means that it does not expire. An error of one policy does not keep the others from their decision.
 func (j *judge) decide(ctx context.Context, o *store.Stored, restored, by time.Time) (Due, error) {
-	dues, err := j.set.dues(o.Key, o.Body, restored, j.counts)
+	dues, err := j.set.dues(o.Key, o.Body, restored, j.now, j.counts)
 	if err != nil {
 		return Due{}, err
 	}
@@ -64,7 +69,10 @@ func (j *judge) holds(ctx context.Context, p *Policy, o *store.Stored) (bool, er
 
 // selects asks the fields and the condition of a policy.
 func (j *judge) selects(ctx context.Context, p *Policy, o *store.Stored) (bool, error) {
-	if !p.doubts() {
+	if newest, err := j.newest(ctx, p, o); err != nil || newest {
+		return false, err
+	}
+	if p.Fields == "" && p.Condition == nil {
 		return true, nil
 	}
 	k, ok := j.kinds.Stored(o.Kind)
@@ -95,4 +103,18 @@ func (j *judge) selects(ctx context.Context, p *Policy, o *store.Stored) (bool, 
 		return false, err
 	}
 	return c.holds(ctx, obj, v.GVK)
+}
+
+// newest reports whether an object is among the newest of its group, which stay. The one that was created last is the newest.
+func (j *judge) newest(ctx context.Context, p *Policy, o *store.Stored) (bool, error) {
+	if p.Newest == 0 {
+		return false, nil
+	}
+	m, err := object.ParseMeta(o.Body)
+	if err != nil {
+		return false, err
+	}
+	var newer int64
+	_, err = sqldb.First(ctx, j.store, []any{&newer}, due.CountNewer, p.groups(), p.group(o.Key, &m).Name, o.ID, p.Newest)
+	return newer < p.Newest, err
 }

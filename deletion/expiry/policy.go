@@ -17,6 +17,7 @@ import (
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store/due"
 )
 
 // Policy is an ExpiryPolicy or a ClusterExpiryPolicy as decisions need it. It is immutable.
@@ -40,6 +41,13 @@ type Policy struct {
 	Grace       *int64
 	// Without a confirmation it takes at most so many objects in a day, and so many of 100 in its scope. 0: no such limit.
 	Objects, Percent int64
+
+	Newest  int64    // of each group so many stay
+	GroupBy []string // labels
+
+	Windows []window // empty: at any time
+	Rate    int64    // how many it takes in a slot; 0: no limit
+	slot    time.Duration
 
 	deleting bool
 }
@@ -74,7 +82,13 @@ type spec struct {
 	} `json:"expire"`
 	PropagationPolicy  metav1.DeletionPropagation `json:"propagationPolicy"`
 	GracePeriodSeconds *int64                     `json:"gracePeriodSeconds"`
-	ConfirmAbove       *struct {
+	KeepNewest         struct {
+		Objects int64    `json:"objects"`
+		Labels  []string `json:"labels"`
+	} `json:"keepNewest"`
+	Windows      []window `json:"windows"`
+	Rate         rate     `json:"rate"`
+	ConfirmAbove *struct {
 		Objects int64 `json:"objects"`
 		Percent int64 `json:"percent"`
 	} `json:"confirmAbove"`
@@ -94,7 +108,7 @@ func parsePolicy(body []byte) (*Policy, error) {
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Generation: m.Generation,
 		Resources: s.Resources, Namespaces: s.Namespaces, Selector: labels.Everything(), Fields: s.FieldSelector,
 		Since: s.Expire.Since, Conditions: s.Expire.Conditions, Propagation: s.PropagationPolicy, Grace: s.GracePeriodSeconds, Objects: defaultObjects,
-		deleting: m.DeletionTimestamp != nil,
+		deleting: m.DeletionTimestamp != nil, Newest: s.KeepNewest.Objects, GroupBy: s.KeepNewest.Labels,
 	}
 	if start, err := lifecycle.ParseStart(m.Annotations[lifecycle.StartExpiry]); err == nil && start.Generation == m.Generation {
 		p.Start = start
@@ -105,7 +119,7 @@ func parsePolicy(body []byte) (*Policy, error) {
 	if s.ConfirmAbove != nil {
 		p.Objects, p.Percent = s.ConfirmAbove.Objects, s.ConfirmAbove.Percent
 	}
-	for _, check := range []func(*spec) error{p.parseSelectors, p.parseExpire} {
+	for _, check := range []func(*spec) error{p.parseSelectors, p.parseExpire, p.parsePace} {
 		if err := check(s); err != nil {
 			return nil, err
 		}
@@ -218,8 +232,20 @@ func (p *Policy) due(m *metav1.ObjectMeta, body []byte) time.Time {
 	return at
 }
 
-// doubts reports whether only the whole object can say if the policy selects it.
-func (p *Policy) doubts() bool { return p.Fields != "" || p.Condition != nil }
+// doubts reports whether only the whole object, or others of its group, can say if the policy selects it.
+func (p *Policy) doubts() bool { return p.Fields != "" || p.Condition != nil || p.Newest > 0 }
+
+// groups names the groups of the policy, as its spec is now.
+func (p *Policy) groups() string { return fmt.Sprint(p.UID, " ", p.Generation) }
+
+// group is the group of an object: those of its kind and namespace with the same values of the labels.
+func (p *Policy) group(key object.Key, m *metav1.ObjectMeta) due.Group {
+	name := key.Kind + "/" + key.Namespace
+	for _, label := range p.GroupBy {
+		name += "/" + m.Labels[label]
+	}
+	return due.Group{Policy: p.groups(), Name: name, Newest: p.Newest, Acts: p.Started()}
+}
 
 // lastWrite is when a client last set a field that is not of the status, by the managed fields: so heartbeats in a status do not
 // count. Neither does a write that only removes fields, because managed fields do not show it.

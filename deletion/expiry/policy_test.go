@@ -12,6 +12,7 @@ import (
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
 )
@@ -224,6 +225,78 @@ func TestLastWrite(t *testing.T) {
 		w.now = born.Add(4 * time.Hour)
 		w.settle()
 		w.wantMaps()
+	})
+}
+
+// TestKeepNewest: the newest objects of a group stay, whether they were there before the policy, came later, came into the group or
+// left it; the condition is asked about the others.
+func TestKeepNewest(t *testing.T) {
+	each(t, func(w *world) {
+		create := func(name, app string, data ...string) {
+			w.configMap(name, -time.Hour, map[string]string{"tmp": "yes", "app": app}, data...)
+		}
+		label := func(name, app string) {
+			storetest.Update(t, w.store, mapKey(name), lifecycle.Rules{}, func(m *metav1.ObjectMeta) { m.Labels["app"] = app })
+		}
+		for i := range 4 {
+			create(fmt.Sprint("a", i), "a")
+			create(fmt.Sprint("b", i), "b")
+		}
+		key := policyKey("p")
+		policy := `{"resources":["secrets","configmaps"],"selector":{"matchLabels":{"tmp":"yes"}},"expire":{"after":"30m"},"keepNewest":{"objects":2,"labels":["app"]}}`
+		w.policy(key, 1, "", policy)
+		w.settle()
+		w.wantStatus(key, "Observing: selected 4, would take 4, taken 0")
+		w.start(key, "1")
+		w.settle()
+		w.wantMaps("a2", "a3", "b2", "b3")
+		create("a4", "a")
+		w.settle()
+		w.wantMaps("a3", "a4", "b2", "b3")
+		label("b2", "a") // it is older than both
+		w.settle()
+		w.wantMaps("a3", "a4", "b3")
+		label("a3", "b")
+		create("a5", "a")
+		w.settle()
+		w.wantMaps("a3", "a4", "a5", "b3")
+		// One that is being deleted does not count, until the deletion is called off.
+		if _, err := w.store.Delete(t.Context(), store.DeleteRequest{Key: mapKey("a5")}); err != nil {
+			t.Fatal(err)
+		}
+		create("a6", "a")
+		w.settle()
+		w.wantMaps("a3", "a4", "a6", "b3")
+		w.policy(key, 2, "2", strings.Replace(strings.Replace(policy, `"objects":2`, `"objects":1`, 1), `"expire"`, `"condition":"object.metadata.name != 'a4'","expire"`, 1))
+		w.settle()
+		w.wantMaps("a4", "a6", "b3")
+		if _, err := w.store.Delete(t.Context(), store.DeleteRequest{Key: key}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		if n := dbtest.NewSQL(t, w.db).Count(`SELECT count(*) FROM expiry_groups`); n != 0 {
+			t.Errorf("%d rows of groups are left", n)
+		}
+	})
+}
+
+// TestKeepNewestDuringTheWalk: objects that are removed or leave their group after a page of the walk was read do not count, and
+// those that come do.
+func TestKeepNewestDuringTheWalk(t *testing.T) {
+	each(t, func(w *world) {
+		for i := range 4 {
+			w.configMap(fmt.Sprint("m", i), -time.Hour, tmp)
+		}
+		w.policy(policyKey("p"), 1, "1", `{"resources":["configmaps"],"selector":{"matchLabels":{"tmp":"yes"}},"expire":{"after":"0s"},"keepNewest":{"objects":2}}`)
+		w.afterPage = func() {
+			w.afterPage = nil
+			if _, err := w.store.Delete(t.Context(), store.DeleteRequest{Key: mapKey("m3")}); err != nil {
+				t.Fatal(err)
+			}
+			storetest.Update(t, w.store, mapKey("m2"), lifecycle.Rules{}, func(m *metav1.ObjectMeta) { m.Labels = nil })
+		}
+		w.settle()
+		w.wantMaps("m0", "m1", "m2")
 	})
 }
 

@@ -63,7 +63,14 @@ func (e *Expirer) Preview(ctx context.Context, client kind.Client, spec v1.Expir
 			return status, err
 		}
 	}
-	c := calendar{policy: p, now: e.opts.Now(), limit: int(cmp.Or(min(max(spec.Limit, 0), maxLimit), defaultLimit)), days: map[int64]int64{}, status: &status}
+	known, err := readKnown(ctx, e.db, readPolicy, p)
+	if err != nil {
+		return status, err
+	}
+	if p.Newest > 0 && (known.state != p.state() || !known.counted) {
+		return status, object.BadRequestf("the objects of %s are being counted: ask again in a moment", p)
+	}
+	c := calendar{policy: p, now: e.opts.Now(), limit: int(cmp.Or(min(max(spec.Limit, 0), maxLimit), defaultLimit)), due: map[int64]int64{}, status: &status}
 	c.until = c.now.Add(until)
 	others := map[*Policy]bool{} // whether they take objects: that a limit of theirs is reached later is not known
 	may := func(ctx context.Context, q *Policy) (bool, error) {
@@ -76,12 +83,11 @@ func (e *Expirer) Preview(ctx context.Context, client kind.Client, spec v1.Expir
 		}
 		return q == p || others[q], nil
 	}
-	j := &judge{kinds: e.opts.Kinds.Snapshot(), set: set, counts: func(q *Policy) bool { return q == p || q.Started() }, may: may}
+	j := &judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: c.now, store: e.store.Reader(), counts: func(q *Policy) bool { return q == p || q.Started() }, may: may}
 	if err := e.fill(ctx, &c, j); err != nil {
 		return status, err
 	}
-	known, err := readKnown(ctx, e.db, readPolicy, p)
-	if err != nil {
+	if known, err = readKnown(ctx, e.db, readPolicy, p); err != nil {
 		return status, err
 	}
 	c.finish(&known, e.opts.Kinds.Snapshot())
@@ -91,7 +97,7 @@ func (e *Expirer) Preview(ctx context.Context, client kind.Client, spec v1.Expir
 // fill adds the objects that the policy takes: page by page, with the function that the reviews ask.
 func (e *Expirer) fill(ctx context.Context, c *calendar, j *judge) error {
 	r := e.store.Reader()
-	for place := ""; ; {
+	for place := c.policy.secondPass(); ; {
 		page, next, err := pageOf(ctx, r, c.policy, place)
 		if err != nil {
 			return err
@@ -113,7 +119,7 @@ func (e *Expirer) fill(ctx context.Context, c *calendar, j *judge) error {
 				c.status.Failed, c.status.Problem = c.status.Failed+1, err.Error()
 			}
 			if d.Policy == c.policy && !d.At.After(c.until) {
-				c.add(o, d.At)
+				c.add(o, d)
 			}
 		}
 		if place = next; place == "" {
@@ -130,9 +136,9 @@ type calendar struct {
 	status     *v1.ExpiryPreviewStatus
 
 	first   []expiring
-	days    map[int64]int64
+	due     map[int64]int64 // how many are due, by slot of the policy
 	scope   int64
-	overdue int64 // due now
+	overdue int64 // their time is over now
 }
 
 type expiring struct {
@@ -141,12 +147,12 @@ type expiring struct {
 	at  time.Time
 }
 
-func (c *calendar) add(o *store.Stored, at time.Time) {
-	if !at.After(c.now) {
-		at = c.now
+func (c *calendar) add(o *store.Stored, d Due) {
+	if !d.Over.After(c.now) {
 		c.overdue++
 	}
-	c.days[day(at)]++
+	at := later(d.At, c.now)
+	c.due[c.policy.slotOf(at)]++
 	c.status.Total++
 	if c.first = append(c.first, expiring{o.Key, o.UID, at}); len(c.first) >= 2*c.limit {
 		c.keepFirst()
@@ -158,40 +164,94 @@ func (c *calendar) keepFirst() {
 	c.first = c.first[:min(len(c.first), c.limit)]
 }
 
-// finish writes the answer. What is more than the policy may take in a day waits, and all that comes later; if that is so
-// when the policy is started, it takes nothing.
+// turn is how many objects a policy takes in a slot.
+type turn struct{ slot, takes int64 }
+
+// turns says how many objects the policy takes in each slot, and how many are left at until; what is known about the policy says how
+// many it may take, and whether it waits. What a slot has no room for goes in a later one. What is more than the policy may take in a day
+// waits, and all that comes later: their days are in waiting.
+func (c *calendar) turns(k *known) (turns []turn, left int64, waiting map[int64]int64) {
+	p, slots := c.policy, slices.Sorted(maps.Keys(c.due))
+	begin := func(slot int64) time.Time { return time.Unix(0, 0).Add(time.Duration(slot) * p.slot) }
+	waiting = map[int64]int64{}
+	for slot := int64(0); len(slots) > 0 || left > 0; {
+		if left == 0 {
+			slot = slots[0]
+		}
+		if len(slots) > 0 && slots[0] == slot {
+			left, slots = left+c.due[slot], slots[1:]
+		}
+		today, inSlot := k.free(p, begin(slot))
+		takes := min(left, inSlot)
+		if k.waits {
+			takes = 0
+		} else if takes > today {
+			takes, k.waits = today, true
+		}
+		if k.waits {
+			waiting[day(begin(slot))] += left - takes
+			left = takes
+		}
+		turns = append(turns, turn{slot, takes})
+		k.count(p, begin(slot), takes)
+		if left -= takes; left == 0 {
+			continue
+		}
+		next := p.nextSlot(begin(slot), 1)
+		if next.After(c.until) {
+			break
+		}
+		slot = p.slotOf(next)
+	}
+	return turns, left, waiting
+}
+
+// finish writes the answer. A policy that would take too much when it is started takes nothing.
 func (c *calendar) finish(k *known, kinds *kind.Snapshot) {
 	p := c.policy
-	counted := k.state == p.state() && k.counted && p.Started()
-	scope := c.scope
-	if counted {
-		scope = k.scope
+	if k.state != p.state() || !k.counted || !p.Started() {
+		k.scope = c.scope
+		k.waits = p.inADay(c.overdue) > p.most(c.scope)
 	}
-	most := p.most(scope)
-	if c.status.Most = most; most == lifecycle.Forever.Unix() {
+	if c.status.Most = p.most(k.scope); c.status.Most == lifecycle.Forever.Unix() {
 		c.status.Most = -1
 	}
-	waits := counted && k.waits || !counted && c.overdue > most
-	free := map[int64]int64{} // what of a day does not wait
-	for _, d := range slices.Sorted(maps.Keys(c.days)) {
-		n := most
-		if d == k.day {
-			n = max(most-k.today, 0)
+	turns, left, waiting := c.turns(k)
+	c.status.Later = left
+	days := map[int64]*v1.ExpiryDay{}
+	on := func(d int64) *v1.ExpiryDay {
+		if days[d] == nil {
+			days[d] = &v1.ExpiryDay{Date: time.Unix(d*24*60*60, 0).UTC().Format(time.DateOnly)}
 		}
-		if waits {
-			n = 0
+		return days[d]
+	}
+	for _, t := range turns {
+		if t.takes > 0 {
+			on(t.slot * int64(p.slot/time.Second) / (24 * 60 * 60)).Objects += t.takes
 		}
-		out := v1.ExpiryDay{Date: time.Unix(d*24*60*60, 0).UTC().Format(time.DateOnly), Objects: c.days[d], Waiting: max(c.days[d]-n, 0)}
-		waits = waits || out.Waiting > 0
-		free[d] = n
-		c.status.Waiting += out.Waiting
-		c.status.Days = append(c.status.Days, out)
+	}
+	for d, n := range waiting {
+		on(d).Objects, on(d).Waiting = on(d).Objects+n, n
+		c.status.Waiting += n
+	}
+	for _, d := range slices.Sorted(maps.Keys(days)) {
+		c.status.Days = append(c.status.Days, *days[d])
 	}
 	c.keepFirst()
 	for _, o := range c.first {
-		free[day(o.at)]--
-		c.status.Objects = append(c.status.Objects, v1.ExpiringObject{
-			Object: deletion.Reference(kinds, o.key, o.uid), At: metav1.NewTime(o.at), Waits: free[day(o.at)] < 0,
-		})
+		for len(turns) > 0 && turns[0].takes == 0 {
+			turns = turns[1:]
+		}
+		out := v1.ExpiringObject{Object: deletion.Reference(kinds, o.key, o.uid), At: metav1.NewTime(o.at)}
+		switch {
+		case len(turns) > 0:
+			turns[0].takes--
+			out.At.Time = later(o.at, p.opens(time.Unix(0, 0).Add(time.Duration(turns[0].slot)*p.slot)))
+		case c.status.Waiting > 0:
+			out.Waits = true
+		default:
+			continue // it goes after until
+		}
+		c.status.Objects = append(c.status.Objects, out)
 	}
 }

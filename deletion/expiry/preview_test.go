@@ -3,6 +3,7 @@ package expiry
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -43,6 +44,8 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	minutes := func(most int) time.Duration { return time.Duration(random.IntN(most)) * time.Minute }
 	stamp := func(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+	paced, newest := random.IntN(3) == 0, random.IntN(4) == 0
+	alone := paced || newest // nothing else takes objects: while they wait for their slot it could, and others become the newest
 	for i := range 5 + random.IntN(20) {
 		key := object.Key{Kind: pick(configMaps, "secrets", "pods"), Namespace: namespace, Name: fmt.Sprint("o", i)}
 		fields := ""
@@ -59,6 +62,9 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 			m.CreationTimestamp, m.Labels, m.Annotations = metav1.NewTime(w.now.Add(-minutes(600))), map[string]string{"tmp": pick("yes", "no")}, map[string]string{}
 			switch random.IntN(6) {
 			case 0:
+				if alone {
+					break
+				}
 				m.Annotations[lifecycle.TTL] = minutes(600).String()
 			case 1:
 				m.Annotations[lifecycle.KeepUntil] = pick("forever", stamp(w.now.Add(minutes(600))))
@@ -77,8 +83,18 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 			fmt.Sprintf(`"expire":{"after":%q,"since":"Condition","conditions":[{"type":"Ready","status":"False"}]}`, minutes(600))))
 		return "{" + strings.Join(parts, ",") + "}"
 	}
+	pace := ""
+	if newest {
+		pace = fmt.Sprintf(`,"keepNewest":{"objects":%d,"labels":[%s]}`, 1+random.IntN(5), pick("", `"tmp"`))
+	}
+	if paced {
+		pace += fmt.Sprintf(`,"rate":{"objects":%d,"per":%q}`, 1+random.IntN(4), pick("Minute", "Hour", "Day"))
+	}
+	if random.IntN(3) == 0 {
+		pace += fmt.Sprintf(`,"windows":[{"from":"%02d:%02d","to":"%02d:00"}]`, random.IntN(24), random.IntN(60), random.IntN(24))
+	}
 	other := object.Key{Kind: policies, Namespace: namespace, Name: "other"}
-	if random.IntN(2) == 0 {
+	if !alone && random.IntN(2) == 0 {
 		w.policy(other, 1, "1", spec(`"confirmAbove":{"objects":0}`))
 		w.settle()
 		if random.IntN(2) == 0 { // then it takes nothing, and leaves it to the one that is previewed
@@ -93,6 +109,7 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 	}
 	key := object.Key{Kind: policies, Namespace: namespace, Name: "p"}
 	chosen := spec(`"confirmAbove":{"objects":5}`, `"confirmAbove":{"percent":40}`, `"confirmAbove":{"objects":0}`)
+	chosen = chosen[:len(chosen)-1] + pace + "}"
 	w.policy(key, 1, "", chosen)
 	w.settle()
 	const hours = 20
@@ -109,7 +126,7 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 			t.Fatal(err)
 		}
 		gone := w.takenBy(namespace, "p")
-		if preview.Waiting == 0 && again.Total+int64(len(gone)) != preview.Total {
+		if preview.Waiting == 0 && !paced && again.Total+int64(len(gone)) != preview.Total {
 			t.Errorf("the preview of the started policy has %d objects besides %v, before there were %d", again.Total, gone, preview.Total)
 		}
 	}
@@ -123,7 +140,7 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 	for _, o := range preview.Objects {
 		times = append(times, o.At.Time.Add(-time.Second), o.At.Time)
 	}
-	times = append(times, begin.Add(hours*time.Hour))
+	times = append(times, begin, begin.Add(hours*time.Hour))
 	slices.SortFunc(times, time.Time.Compare)
 	for _, at := range times {
 		if at.Before(w.now) {
@@ -136,6 +153,10 @@ func (w *world) randomWorld(namespace string, random *rand.Rand) {
 	if preview.Waiting > 0 { // of objects with the same time it is not said which one waits
 		if len(got) != len(want) {
 			t.Errorf("%s took %d objects, and the preview had %d of %d", chosen, len(got), len(want), preview.Total)
+		}
+	} else if paced { // nor which one goes later
+		if gotTimes, wantTimes := slices.Sorted(maps.Values(got)), slices.Sorted(maps.Values(want)); !slices.Equal(gotTimes, wantTimes) {
+			t.Errorf("%s took objects at %v, and the preview had %v", chosen, gotTimes, wantTimes)
 		}
 	} else if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%s took %v, and the preview had %v", chosen, got, want)

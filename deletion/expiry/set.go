@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
@@ -32,12 +34,8 @@ func (p *Policies) Changes(kind string, before, after []byte) bool {
 }
 
 // At implements store.Expiry.
-func (p *Policies) At(ctx context.Context, r *store.Reader, revision, changed int64) (due.Func, error) {
-	s, err := p.at(ctx, r, revision, changed)
-	if err != nil {
-		return nil, err
-	}
-	return s.earliest, nil
+func (p *Policies) At(ctx context.Context, r *store.Reader, revision, changed int64) (due.Rules, error) {
+	return p.at(ctx, r, revision, changed)
 }
 
 // Now returns the policies as they are.
@@ -181,9 +179,9 @@ func (s *Set) asked(key object.Key, counts func(*Policy) bool) (asked []*Policy)
 	return asked
 }
 
-// earliest is a due.Func: of what the object says and of the policies that have been started.
-func (s *Set) earliest(key object.Key, body []byte) (at time.Time, doubt bool) {
-	dues, err := s.dues(key, body, time.Time{}, (*Policy).Started)
+// Due implements due.Rules: by what the object says and by the policies that have been started.
+func (s *Set) Due(key object.Key, body []byte) (at time.Time, doubt bool) {
+	dues, err := s.dues(key, body, time.Time{}, time.Time{}, (*Policy).Started)
 	if err != nil {
 		return at, false // metadata that cannot be read has no annotations
 	}
@@ -196,10 +194,29 @@ func (s *Set) earliest(key object.Key, body []byte) (at time.Time, doubt bool) {
 	return at, doubt
 }
 
+// Groups implements due.Rules, also for policies that have not been started: so that their previews know the newest.
+func (s *Set) Groups(key object.Key, body []byte) (all []due.Group) {
+	asked := s.asked(key, func(p *Policy) bool { return p.Newest > 0 })
+	if len(asked) == 0 || body == nil {
+		return nil
+	}
+	m, err := object.ParseMeta(body)
+	if err != nil || m.DeletionTimestamp != nil {
+		return nil
+	}
+	for _, p := range asked {
+		if p.Selector.Matches(labels.Set(m.Labels)) {
+			all = append(all, p.group(key, &m))
+		}
+	}
+	return all
+}
+
 // dues returns when an object expires by what it says and by the policies that count, the earliest first. Whether a
 // policy's fields and condition select it is not asked. Times before the object was restored do not count. It
-// parses only bodies of Jobs, those with annotations of this server and those in the scope of policies.
-func (s *Set) dues(key object.Key, body []byte, restored time.Time, counts func(*Policy) bool) (all []Due, err error) {
+// parses only bodies of Jobs, those with annotations of this server and those in the scope of policies. A time at which a policy is
+// not in a window is moved to the first one from now on.
+func (s *Set) dues(key object.Key, body []byte, restored, now time.Time, counts func(*Policy) bool) (all []Due, err error) {
 	asked := s.asked(key, counts)
 	if len(asked) == 0 && key.Kind != jobs && !bytes.Contains(body, ours) {
 		return nil, nil
@@ -221,6 +238,12 @@ func (s *Set) dues(key object.Key, body []byte, restored time.Time, counts func(
 		}
 	}
 	all = slices.DeleteFunc(all, func(d Due) bool { return !restored.IsZero() && !d.At.After(restored) })
+	for i, d := range all {
+		all[i].Over = d.At
+		if at := later(d.At, now); d.Policy != nil && d.Policy.opens(at).After(at) {
+			all[i].At = d.Policy.opens(at)
+		}
+	}
 	slices.SortStableFunc(all, func(a, b Due) int { return a.At.Compare(b.At) })
 	return all, nil
 }

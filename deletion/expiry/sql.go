@@ -5,7 +5,7 @@ import "github.com/exeunt/exeunt/sqldb"
 // All statements on the tables of policies.
 
 const readPolicy = `
-SELECT state, place, coalesce(walked_at, 0), waits <> 0, scope, selected, due, day, today, taken, coalesce(taken_at, 0)
+SELECT state, place, coalesce(walked_at, 0), waits <> 0, scope, selected, due, day, today, taken, coalesce(taken_at, 0), slot, in_slot
 FROM expiry_policies WHERE uid = $1`
 
 // lockKnown locks the row, so that two replicas do not take the same last object.
@@ -13,7 +13,8 @@ var lockKnown = map[sqldb.Engine]string{sqldb.SQLite: readPolicy, sqldb.Postgres
 
 const (
 	countTaken = `
-UPDATE expiry_policies SET today = CASE WHEN day = $3 THEN today ELSE 0 END + $2, day = $3, taken = taken + $2, taken_at = $4, waits = $5
+UPDATE expiry_policies SET today = CASE WHEN day = $3 THEN today ELSE 0 END + $2, day = $3, taken = taken + $2, taken_at = $4, waits = $5,
+    in_slot = CASE WHEN slot = $6 THEN in_slot ELSE 0 END + $2, slot = $6
 WHERE uid = $1`
 	returnTaken = `UPDATE expiry_policies SET today = today - 1, taken = taken - 1 WHERE uid = $1 AND day = $2 AND today > 0`
 	// enqueueStatus lets the status of a policy follow, in a while.

@@ -3,19 +3,13 @@ package expiry
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/sqldb"
-)
-
-// answer says whether a policy may take an object.
-type answer int
-
-const (
-	takeNot   answer = iota // it waits for a confirmation, or is not what the row is about
-	takeLater               // its objects are not counted yet
-	taken                   // it may; the object is counted
 )
 
 // taker counts what policies take, before they take it: so that they never take more than a person has confirmed.
@@ -28,17 +22,25 @@ type taker struct {
 	queue   sync.Mutex // of waiting
 	waiting []*take
 	turn    sync.Mutex // held while takes are counted
+	refused map[types.UID]refused
 }
 
-// take is one object that a policy wants. answer and err are set under turn.
+// refused is how many objects did not fit into a slot of a policy. guarded by turn
+type refused struct {
+	ends    time.Time // of the slot
+	objects int64
+}
+
+// take is one object that a policy wants. The answer and err are set under turn.
 type take struct {
 	policy   *Policy
 	answered bool
-	answer   answer
+	taken    bool      // it may; the object is counted
+	later    time.Time // if it is not taken: when to ask again; zero: not before a write
 	err      error
 }
 
-func (t *taker) take(ctx context.Context, p *Policy) (answer, error) {
+func (t *taker) take(ctx context.Context, p *Policy) (taken bool, later time.Time, err error) {
 	mine := &take{policy: p}
 	t.queue.Lock()
 	t.waiting = append(t.waiting, mine)
@@ -54,11 +56,11 @@ func (t *taker) take(ctx context.Context, p *Policy) (answer, error) {
 		for _, one := range group {
 			one.answered = true
 			if one.err = err; err != nil {
-				one.answer = takeNot
+				one.taken, one.later = false, time.Time{}
 			}
 		}
 	}
-	return mine.answer, mine.err
+	return mine.taken, mine.later, mine.err
 }
 
 // count answers takes.
@@ -82,32 +84,52 @@ func (t *taker) countOf(ctx context.Context, tx *sqldb.Tx, p *Policy, takes []*t
 		return err
 	}
 	now := t.now()
-	free := known.free(p, now)
-	granted := takes[:min(free, int64(len(takes)))]
 	for _, one := range takes {
-		one.answer = takeNot
+		one.taken, one.later = false, time.Time{}
 		if known.state == p.state() && !known.counted {
-			one.answer = takeLater
+			one.later = now.Add(countingWait)
 		}
-	}
-	for _, one := range granted {
-		one.answer = taken
 	}
 	if known.state != p.state() || !known.counted || known.waits {
 		return nil
 	}
+	today, inSlot := known.free(p, now)
+	granted := min(today, inSlot, int64(len(takes)))
+	for _, one := range takes[:granted] {
+		one.taken = true
+	}
+	waits := today < inSlot && granted < int64(len(takes))
+	if rest := takes[granted:]; !waits && len(rest) > 0 {
+		t.postpone(p, rest, now)
+	}
 	var b sqldb.Batch
-	waits := len(granted) < len(takes)
 	takenAt, status, full := now.UnixMilli(), now.Add(statusWait), int64(0)
-	if len(granted) == 0 {
+	if granted == 0 {
 		takenAt = known.takenAt
 	}
 	if waits {
 		status, full = now, 1
 	}
-	b.Exec(countTaken, string(p.UID), int64(len(granted)), day(now), takenAt, full)
+	b.Exec(countTaken, string(p.UID), granted, day(now), takenAt, full, p.slotOf(now))
 	b.Exec(enqueueStatus, string(p.UID), status.UnixMilli(), now.UnixMilli())
 	return tx.Send(ctx, &b)
+}
+
+// postpone spreads what does not fit into a slot over the slots that follow, so that not all of it asks again in each.
+func (t *taker) postpone(p *Policy, rest []*take, now time.Time) {
+	r := t.refused[p.UID]
+	if !r.ends.After(now) {
+		maps.DeleteFunc(t.refused, func(_ types.UID, r refused) bool { return !r.ends.After(now) })
+		r = refused{ends: now.Truncate(p.slot).Add(p.slot)}
+	}
+	for _, one := range rest {
+		one.later = p.nextSlot(now, 1+r.objects/p.Rate)
+		r.objects++
+	}
+	if t.refused == nil {
+		t.refused = map[types.UID]refused{}
+	}
+	t.refused[p.UID] = r
 }
 
 // giveBack takes back a take whose delete was refused.
@@ -129,25 +151,37 @@ type known struct {
 	scope, selected, due int64
 	day, today           int64
 	taken, takenAt       int64
+	slot, inSlot         int64
+}
+
+// count adds objects that the policy takes at a time.
+func (k *known) count(p *Policy, at time.Time, objects int64) {
+	if d := day(at); k.day != d {
+		k.day, k.today = d, 0
+	}
+	if s := p.slotOf(at); k.slot != s {
+		k.slot, k.inSlot = s, 0
+	}
+	k.today, k.inSlot = k.today+objects, k.inSlot+objects
 }
 
 // readKnown returns what is known; nothing for a new policy.
 func readKnown(ctx context.Context, s sqldb.Sender, statement string, p *Policy) (k known, err error) {
 	_, err = sqldb.First(ctx, s, []any{
-		&k.state, &k.place, &k.countedAt, &k.waits, &k.scope, &k.selected, &k.due, &k.day, &k.today, &k.taken, &k.takenAt,
+		&k.state, &k.place, &k.countedAt, &k.waits, &k.scope, &k.selected, &k.due, &k.day, &k.today, &k.taken, &k.takenAt, &k.slot, &k.inSlot,
 	}, statement, string(p.UID))
 	k.counted = k.countedAt != 0
 	return k, err
 }
 
-// free is how many objects the policy may take now.
-func (k *known) free(p *Policy, now time.Time) int64 {
-	if k.state != p.state() || !k.counted || k.waits {
-		return 0
+// free is how many objects the policy may take on the day of a time, and in its slot.
+func (k *known) free(p *Policy, at time.Time) (today, inSlot int64) {
+	today, inSlot = p.most(k.scope), p.inSlot()
+	if k.day == day(at) {
+		today -= k.today
 	}
-	today := k.today
-	if k.day != day(now) {
-		today = 0
+	if k.slot == p.slotOf(at) {
+		inSlot -= k.inSlot
 	}
-	return max(p.most(k.scope)-today, 0)
+	return max(today, 0), max(inSlot, 0)
 }

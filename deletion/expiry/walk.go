@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/exeunt/exeunt/review"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/due"
 )
 
 var policyQueue = review.Queue{Name: "expiry-policies", Table: "expiry_policy_reviews", Key: "uid", Effects: 2, Idle: time.Second}
@@ -57,7 +59,8 @@ func (w walker) review(ctx context.Context, uid types.UID) (review.Verdict, erro
 		return review.Kept(), err
 	}
 	if o == nil || o.Deleting {
-		return review.Kept(), w.exec(ctx, forgetPolicy, string(uid))
+		err := w.forgetGroups(ctx, uid, "")
+		return review.Kept(), errors.Join(err, w.exec(ctx, forgetPolicy, string(uid)))
 	}
 	set, err := w.policies.Now(ctx, w.store.Reader())
 	if err != nil {
@@ -70,7 +73,10 @@ func (w walker) review(ctx context.Context, uid types.UID) (review.Verdict, erro
 	if err := w.exec(ctx, beginWalk, string(uid), p.state()); err != nil {
 		return review.Kept(), err
 	}
-	done, err := w.walk(ctx, &judge{kinds: w.opts.Kinds.Snapshot(), set: set}, p)
+	done, err := w.walk(ctx, &judge{kinds: w.opts.Kinds.Snapshot(), set: set, store: w.store.Reader()}, p)
+	if err == nil {
+		err = w.forgetGroups(ctx, uid, p.groups())
+	}
 	if err == nil {
 		err = w.report(ctx, o.Key, p)
 	}
@@ -95,6 +101,20 @@ func (w walker) exec(ctx context.Context, statement string, args ...any) error {
 	})
 }
 
+// forgetGroups deletes the rows of groups of a policy, but for those of its present ones, in small steps.
+func (w walker) forgetGroups(ctx context.Context, uid types.UID, but string) error {
+	for found := true; found; {
+		found = false
+		if err := w.db.Transact(ctx, func(tx *sqldb.Tx) (err error) {
+			found, err = sqldb.First(ctx, tx, []any{new(int64)}, due.ForgetGroups, string(uid)+" ", string(uid)+"!", but)
+			return err
+		}); err != nil {
+			return fmt.Errorf("forget groups: %w", err)
+		}
+	}
+	return nil
+}
+
 // walk goes on where the last review of this state ended. It reports whether it is done.
 func (w walker) walk(ctx context.Context, j *judge, p *Policy) (done bool, err error) {
 	for begin := time.Now(); ; {
@@ -105,10 +125,39 @@ func (w walker) walk(ctx context.Context, j *judge, p *Policy) (done bool, err e
 		if time.Since(begin) > walkTime {
 			return false, nil
 		}
-		if err := w.step(ctx, j, p, known.place); err != nil {
+		if p.Newest > 0 && numberOf(known.place) < len(p.Resources) {
+			err = w.join(ctx, p, known.place)
+		} else {
+			err = w.step(ctx, j, p, known.place)
+		}
+		if err != nil {
 			return false, fmt.Errorf("walk through the objects of %s: %w", p, err)
 		}
 	}
+}
+
+// join writes the rows of the groups of the objects behind a place, which the second pass asks.
+func (w walker) join(ctx context.Context, p *Policy, place string) error {
+	page, next, err := pageOf(ctx, w.store.Reader(), p, place)
+	if err != nil {
+		return err
+	}
+	if w.afterPage != nil {
+		w.afterPage()
+	}
+	return w.store.Transact(ctx, func(tx *store.Tx) error {
+		none := int64(0)
+		found, err := sqldb.First(ctx, tx, []any{new(int64), new(int64)}, stepWalk, string(p.UID), p.state(), place, next, none, none, none, none)
+		if err != nil || !found {
+			return err
+		}
+		for _, o := range page {
+			if m, err := object.ParseMeta(o.Body); err == nil && p.in(o.Key) && p.Selector.Matches(labels.Set(m.Labels)) {
+				tx.Defer(due.JoinUnchanged, p.groups(), p.group(o.Key, &m).Name, o.ID, o.Revision)
+			}
+		}
+		return nil
+	})
 }
 
 // step counts and enqueues the objects behind a place.
@@ -122,12 +171,12 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 		return err
 	}
 	now := w.opts.Now()
-	var scope, selected, due int64
+	var scope, selected, over int64
 	rows := map[string]int64{} // what to enqueue, by uid
 	for begin, i := time.Now(), 0; i < len(page); i++ {
 		o := page[i]
 		if time.Since(begin) > stepTime {
-			next = placeOf(p, page[i-1])
+			next = placeOf(numberOf(place), page[i-1])
 			break
 		}
 		if !p.in(o.Key) {
@@ -149,7 +198,7 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 		if ok, err := j.selects(ctx, p, o); err == nil && ok {
 			selected++
 			if !at.After(now) {
-				due++
+				over++
 			}
 		}
 	}
@@ -162,11 +211,11 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 	}
 	return w.store.Transact(ctx, func(tx *store.Tx) error {
 		var allDue, allScope int64
-		found, err := sqldb.First(ctx, tx, []any{&allDue, &allScope}, stepWalk, string(p.UID), p.state(), place, next, scope, selected, due, ended)
+		found, err := sqldb.First(ctx, tx, []any{&allDue, &allScope}, stepWalk, string(p.UID), p.state(), place, next, scope, selected, over, ended)
 		if err != nil || !found {
 			return err
 		}
-		if ended != 0 && p.Started() && allDue > p.most(allScope) {
+		if ended != 0 && p.Started() && p.inADay(allDue) > p.most(allScope) {
 			tx.Defer(setWaits, string(p.UID))
 		}
 		for _, uid := range slices.Sorted(maps.Keys(rows)) { // the order in which the engine locks them
@@ -176,38 +225,50 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 	})
 }
 
-// pageOf reads the objects behind a place, which is "RESOURCE NAMESPACE NAME", with the number of the resource in the policy.
-// next is the place behind the page; empty at the end.
+// pageOf reads the objects behind a place, which is "NUMBER NAMESPACE NAME", with the number of the resource in the policy. A policy that
+// keeps the newest goes through its resources twice. next is the place behind the page; empty at the end.
 func pageOf(ctx context.Context, r *store.Reader, p *Policy, place string) (page []*store.Stored, next string, err error) {
 	at := store.Selection{Namespace: p.Namespace, State: store.Active, Limit: walkStep}
 	if p.Namespace == "" {
 		at.Namespace = store.AllNamespaces
 	}
-	resource := 0
 	if parts := strings.Split(place, " "); len(parts) == 3 {
-		if resource, err = strconv.Atoi(parts[0]); err != nil {
-			return nil, "", err
-		}
 		at.AfterNamespace, at.After = parts[1], parts[2]
 	}
-	if resource >= len(p.Resources) {
+	resource, last := numberOf(place), numberOf(p.secondPass())+len(p.Resources)-1
+	if resource > last {
 		return nil, "", errors.New("the place is of another policy")
 	}
-	at.Kind = p.Resources[resource]
+	at.Kind = p.Resources[resource%len(p.Resources)]
 	if page, err = r.Select(ctx, at); err != nil {
 		return nil, "", err
 	}
 	switch {
 	case len(page) == walkStep:
-		next = placeOf(p, page[len(page)-1])
-	case resource+1 < len(p.Resources):
+		next = placeOf(resource, page[len(page)-1])
+	case resource < last:
 		next = strconv.Itoa(resource+1) + "  "
 	}
 	return page, next, nil
 }
 
-func placeOf(p *Policy, o *store.Stored) string {
-	return strconv.Itoa(slices.Index(p.Resources, o.Kind)) + " " + o.Namespace + " " + o.Name
+func placeOf(number int, o *store.Stored) string {
+	return strconv.Itoa(number) + " " + o.Namespace + " " + o.Name
+}
+
+// numberOf is the number of a place; 0 at the beginning.
+func numberOf(place string) int {
+	number, _, _ := strings.Cut(place, " ")
+	n, _ := strconv.Atoi(number)
+	return n
+}
+
+// secondPass is where a walk begins to count.
+func (p *Policy) secondPass() string {
+	if p.Newest == 0 {
+		return ""
+	}
+	return strconv.Itoa(len(p.Resources)) + "  "
 }
 
 // restoredOf reads which objects were restored after their time, and when.

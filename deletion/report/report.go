@@ -249,7 +249,7 @@ func (t *reporter) active(h *store.Stored) ([]v1.Reason, error) {
 
 // expires is the reason of an object that the server deletes at a time. Its review may have failed.
 func (t *reporter) expires(h *store.Stored) (*v1.Reason, error) {
-	p, failure, err := expiry.Next(t.ctx, &t.r.Reader, t.kinds, &t.s.policies, h)
+	p, failure, err := expiry.Next(t.ctx, &t.r.Reader, t.kinds, &t.s.policies, h, t.s.opts.Now())
 	if err != nil || p.By == "" {
 		return nil, err
 	}

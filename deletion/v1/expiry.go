@@ -38,6 +38,8 @@ type ExpiryPreviewStatus struct {
 	Total int64 `json:"total"`
 	// Waiting is how many of them wait, because the policy would take more than was confirmed.
 	Waiting int64 `json:"waiting,omitempty"`
+	// Later is how many of them go after the time that was asked about, because of the policy's rate.
+	Later int64 `json:"later,omitempty"`
 	// Most is how many objects the policy takes in a day without another confirmation; -1: any number.
 	Most int64 `json:"most"`
 	// Failed is how many objects stay because the condition cannot be evaluated.

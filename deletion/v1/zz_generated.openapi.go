@@ -1206,6 +1206,13 @@ func schema_exeunt_exeunt_deletion_v1_ExpiryPreviewStatus(ref common.ReferenceCa
 							Format:      "int64",
 						},
 					},
+					"later": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Later is how many of them go after the time that was asked about, because of the policy's rate.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
 					"most": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Most is how many objects the policy takes in a day without another confirmation; -1: any number.",

@@ -1430,6 +1430,21 @@ COMMENT ON COLUMN dropped_references.reference IS 'the OwnerReference as it was 
 
 COMMENT ON COLUMN dropped_references.known IS 'uids of the owners that restores gave the dependent, JSON; any other was added by a client';
 
+CREATE TABLE expiry_groups (
+    policy text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    object bigint NOT NULL,
+    CONSTRAINT expiry_groups_pkey PRIMARY KEY (policy, name, object)
+);
+
+COMMENT ON TABLE expiry_groups IS 'The objects of which a policy of expiry keeps the newest. The writer keeps the rows, and the policy''s walk writes those of the objects that were there before. Objects that are being deleted are not in them.';
+
+COMMENT ON COLUMN expiry_groups.policy IS 'uid and generation';
+
+COMMENT ON COLUMN expiry_groups.name IS 'kind, namespace and values of labels';
+
+COMMENT ON COLUMN expiry_groups.object IS 'objects.id: the one that was created last is the newest';
+
 CREATE TABLE expiry_policies (
     uid text COLLATE "C" NOT NULL,
     state text NOT NULL,
@@ -1443,6 +1458,8 @@ CREATE TABLE expiry_policies (
     taken bigint DEFAULT 0 NOT NULL,
     taken_at bigint,
     waits bigint DEFAULT 0 NOT NULL,
+    slot bigint DEFAULT 0 NOT NULL,
+    in_slot bigint DEFAULT 0 NOT NULL,
     CONSTRAINT expiry_policies_pkey PRIMARY KEY (uid)
 ) WITH (fillfactor=50);
 
@@ -1467,6 +1484,10 @@ COMMENT ON COLUMN expiry_policies.today IS 'how many it took on that day';
 COMMENT ON COLUMN expiry_policies.taken IS 'how many it took';
 
 COMMENT ON COLUMN expiry_policies.waits IS '1: it has reached what it may take without a confirmation';
+
+COMMENT ON COLUMN expiry_policies.slot IS 'the last slot of the policy''s rate in which it took an object, in slots since 1970';
+
+COMMENT ON COLUMN expiry_policies.in_slot IS 'how many it took in that slot';
 
 CREATE TABLE expiry_policy_reviews (
     uid text COLLATE "C" NOT NULL,

@@ -369,6 +369,15 @@ CREATE TABLE dropped_references (
 
 CREATE INDEX dropped_references_dependent_uid_idx ON dropped_references (dependent_uid);
 
+CREATE TABLE expiry_groups (
+    -- The objects of which a policy of expiry keeps the newest. The writer keeps the rows, and the policy's walk writes those of
+    -- the objects that were there before. Objects that are being deleted are not in them.
+    policy TEXT NOT NULL,    -- uid and generation
+    name   TEXT NOT NULL,    -- kind, namespace and values of labels
+    object INTEGER NOT NULL, -- objects.id: the one that was created last is the newest
+    PRIMARY KEY (policy, name, object)
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE expiry_policies (
     -- What the server knows about each ExpiryPolicy and ClusterExpiryPolicy besides the object.
     uid       TEXT PRIMARY KEY,
@@ -383,7 +392,7 @@ CREATE TABLE expiry_policies (
     taken     INTEGER NOT NULL DEFAULT 0, -- how many it took
     taken_at  INTEGER,
     waits     INTEGER NOT NULL DEFAULT 0  -- 1: it has reached what it may take without a confirmation
-) STRICT;
+, slot INTEGER NOT NULL DEFAULT 0 /* the last slot of the policy's rate in which it took an object, in slots since 1970 */, in_slot INTEGER NOT NULL DEFAULT 0 /* how many it took in that slot */) STRICT;
 
 CREATE TABLE expiry_policy_reviews (
     -- ExpiryPolicies and ClusterExpiryPolicies that were written, by uid: see package review for the columns.

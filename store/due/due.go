@@ -6,15 +6,29 @@ package due
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
 
-// Func returns when an object expires; the zero time: it does not. With doubt only a review can say whether it does, and
-// each write after the time may change that.
-type Func func(key object.Key, body []byte) (at time.Time, doubt bool)
+// Rules say when objects expire.
+type Rules interface {
+	// Due returns when an object expires; the zero time: it does not. With doubt only a review can say whether it does, and
+	// each write after the time may change that.
+	Due(key object.Key, body []byte) (at time.Time, doubt bool)
+	// Groups returns the groups of an object of which only the newest ones are kept. A body is nil if there is no object.
+	Groups(key object.Key, body []byte) []Group
+}
+
+// Group is objects of which a policy keeps the newest.
+type Group struct {
+	Policy string // its uid and generation
+	Name   string
+	Newest int64
+	Acts   bool // the policy has been started
+}
 
 // Write is the write of an object.
 type Write struct {
@@ -32,7 +46,7 @@ type Write struct {
 type Lifetimes struct {
 	Events  time.Duration                                // 0 means until they are deleted
 	Changes func(kind string, before, after []byte) bool // reports whether a write changes Due; may be nil
-	Due     Func                                         // may be nil
+	Due     Rules                                        // may be nil
 }
 
 const (
@@ -51,6 +65,31 @@ ON CONFLICT (uid) DO UPDATE SET review_after = excluded.review_after, claim_toke
 INSERT INTO expiry_reviews (uid, review_after, review_count, event, created_at) VALUES ($1, $2, 0, 'restored', $3)
 ON CONFLICT (uid) DO UPDATE SET review_after = excluded.review_after, review_count = 0, event = excluded.event,
     created_at = excluded.created_at, last_error = NULL, claim_token = NULL, claim_until = NULL`
+
+	joinGroup  = `INSERT INTO expiry_groups (policy, name, object) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`
+	leaveGroup = `DELETE FROM expiry_groups WHERE policy = $1 AND name = $2 AND object = $3`
+	// enqueueOlder enqueues the object behind the newest ones of a group.
+	enqueueOlder = `
+INSERT INTO expiry_reviews (uid, review_after, review_count, event, created_at)
+SELECT o.uid, CAST($4 AS bigint), 0, 'policy', CAST($4 AS bigint) FROM (
+    SELECT object FROM expiry_groups WHERE policy = $1 AND name = $2 ORDER BY object DESC LIMIT 1 OFFSET $3
+) g JOIN objects o ON o.id = g.object WHERE TRUE
+ON CONFLICT (uid) DO UPDATE SET
+    review_after = CASE WHEN excluded.review_after < expiry_reviews.review_after THEN excluded.review_after ELSE expiry_reviews.review_after END,
+    claim_token = NULL, claim_until = NULL`
+
+	// CountNewer counts the newer objects of a group, up to a bound: primary key.
+	CountNewer = `
+SELECT count(*) FROM (SELECT 1 FROM expiry_groups WHERE policy = $1 AND name = $2 AND object > $3 LIMIT $4) AS newer`
+	// JoinUnchanged is for an object that has not been written since it was read: a write does it itself.
+	JoinUnchanged = `
+INSERT INTO expiry_groups (policy, name, object) SELECT CAST($1 AS text), CAST($2 AS text), id FROM objects WHERE id = $3 AND revision = $4
+ON CONFLICT DO NOTHING`
+	// ForgetGroups deletes some rows of a policy that are not of its groups as they are now.
+	ForgetGroups = `
+DELETE FROM expiry_groups WHERE (policy, name, object) IN (
+    SELECT policy, name, object FROM expiry_groups WHERE policy > $1 AND policy < $2 AND policy <> $3 LIMIT 1000
+) RETURNING object`
 
 	setPolicies   = `UPDATE revision SET policies = $1`
 	enqueuePolicy = `
@@ -102,16 +141,20 @@ func (l *Lifetimes) Queue(b *sqldb.Batch, w Write, keepRows bool) {
 		b.Exec(setPolicies, w.Revision)
 		b.Exec(enqueuePolicy, w.UID, w.At)
 	}
-	if l.Due != nil && w.Body != nil {
+	if l.Due == nil {
+		return
+	}
+	if w.Body != nil {
 		enqueue(b, w, l.Due)
 	}
+	queueGroups(b, w, l.Due)
 }
 
 // enqueue adds the statement that enqueues an object for the review at which it expires, unless a row is there for this
 // time or an earlier one. An object that was restored after its time stays: otherwise it could not come back. The
 // review of an object that expires later, or has left, does nothing. docs/spec/expiry.md has the argument.
-func enqueue(b *sqldb.Batch, w Write, due Func) {
-	when, doubt := due(w.Key, w.Body)
+func enqueue(b *sqldb.Batch, w Write, rules Rules) {
+	when, doubt := rules.Due(w.Key, w.Body)
 	at := when.UnixMilli()
 	switch {
 	case when.IsZero():
@@ -120,13 +163,33 @@ func enqueue(b *sqldb.Batch, w Write, due Func) {
 		b.Exec(enqueueRestored, w.UID, w.At+restoredLook.Milliseconds(), w.At)
 		return
 	case w.Before != nil:
-		was, _ := due(w.Key, w.Before)
+		was, _ := rules.Due(w.Key, w.Before)
 		ahead := was.UnixMilli() > w.At+clocksDiffer.Milliseconds()
 		if !was.IsZero() && (at >= was.UnixMilli() && ahead || when.Equal(was) && !doubt) {
 			return
 		}
 	}
 	b.Exec(enqueueExpiry, w.UID, at, w.At)
+}
+
+// queueGroups adds the statements that keep the rows of the groups that an object is in. Where it comes, another one may no longer be
+// among the newest: that one is enqueued.
+func queueGroups(b *sqldb.Batch, w Write, rules Rules) {
+	before, after := rules.Groups(w.Key, w.Before), rules.Groups(w.Key, w.Body)
+	for _, g := range before {
+		if !slices.Contains(after, g) {
+			b.Exec(leaveGroup, g.Policy, g.Name, w.ID)
+		}
+	}
+	for _, g := range after {
+		if slices.Contains(before, g) {
+			continue
+		}
+		b.Exec(joinGroup, g.Policy, g.Name, w.ID)
+		if g.Acts {
+			b.Exec(enqueueOlder, g.Policy, g.Name, g.Newest, w.At)
+		}
+	}
 }
 
 // Revisions reads the current revision, that of the last write that changed a policy of expiry, and that to which the log is

@@ -93,7 +93,10 @@ func write(q *v1.ExpiryPreview, p past.Printer) {
 	for _, d := range q.Status.Days {
 		p.Line("%s: %d", d.Date, d.Objects)
 	}
-	p.Line("%d would go in %s", q.Status.Total-q.Status.Waiting, q.Spec.Until)
+	p.Line("%d would go in %s", q.Status.Total-q.Status.Waiting-q.Status.Later, q.Spec.Until)
+	if q.Status.Later > 0 {
+		p.Line("%d go later, because of the rate", q.Status.Later)
+	}
 	if q.Status.Waiting > 0 {
 		p.Line("%d wait, because they are more than %d in a day: to let them go, use exeunt expiry start --objects", q.Status.Waiting, q.Status.Most)
 	}
