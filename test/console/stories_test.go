@@ -37,7 +37,7 @@ func looks() (all []look) {
 	return all
 }
 
-var stories = []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}, {"palette", found}, {"many", many}, {"history", travelled}}
+var stories = []story{{"back", callBack}, {"guard", guarded}, {"edit", edited}, {"palette", found}, {"many", many}, {"history", travelled}, {"expiry", expired}}
 
 // hear tells a story in a look, in a namespace of its own, if others is set, among many other objects.
 func (p *tab) hear(told story, i int, others bool) {

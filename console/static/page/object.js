@@ -6,6 +6,7 @@ import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure 
 import { Graph } from "../graph.js";
 import { Yaml } from "./edit.js";
 import { Guard } from "./guard.js";
+import { Expiry } from "./expiry.js";
 import { History, offersPast } from "./history.js";
 
 /** The object, kept up to date by a watch of its name.
@@ -93,6 +94,7 @@ export function ObjectPage({ group, resource, namespace, name }) {
     ${past}
     <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
     ${kind.kind === "Namespace" && !kind.group && !gone && html`<${Guard} object=${object} />`}
+    ${!gone && !m.deletionTimestamp && html`<${Expiry} object=${object} kind=${kind} right=${mayPatch} />`}
     <${Events} object=${object} kind=${kind} />
     <${Yaml} object=${object} kind=${kind} right=${mayPatch && !gone} />
   <//>`;
