@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -108,6 +109,8 @@ func TestConfigCheckAsStart(t *testing.T) {
 	}
 }
 
+var configFiles = flag.Int("config-files", 16, "files with random settings of TestConfigCheckAsStartRandom")
+
 // TestConfigCheckAsStartRandom compares both for random settings.
 func TestConfigCheckAsStartRandom(t *testing.T) {
 	t.Parallel()
@@ -123,7 +126,7 @@ func TestConfigCheckAsStartRandom(t *testing.T) {
 	t.Logf("seed %d", seed)
 	values := []string{"''", "0", "-1", "1", "x", "true", "1h", "10MB", "/no/where", "http://127.0.0.1:1", "127.0.0.1:0", "[]", "[a, b]", "{a: 1h}"}
 	count := map[bool]int{}
-	for range 40 {
+	for range *configFiles {
 		chosen := map[string]string{}
 		for range 1 + random.IntN(2) {
 			chosen[names[random.IntN(len(names))]] = values[random.IntN(len(values))]

@@ -193,7 +193,7 @@ func TestUnreadableIsAbsent(t *testing.T) {
 	each(t, func(w *world) {
 		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 1))
-		all := w.population(random, 24)
+		all := w.population(random, 15)
 		served := w.served()
 		before := w.store.Revision()
 		for i := range 4 {

@@ -22,7 +22,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-var previewWorlds = flag.Int("expiry-worlds", 20, "random worlds in which a preview is compared with the run")
+var previewWorlds = flag.Int("expiry-worlds", 10, "random worlds in which a preview is compared with the run")
 
 // TestPreviewIsTheRun: in random worlds with random policies, a policy takes exactly what its preview says, at exactly the
 // time.

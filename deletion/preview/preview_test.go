@@ -243,7 +243,7 @@ func TestPreviewOfDefinition(t *testing.T) {
 // TestPreviewPages: a preview of thousands of objects has pages that fit together, with
 // only one batch of rows in memory.
 func TestPreviewPages(t *testing.T) {
-	const batch, dependents = 50, 3000
+	const batch, dependents = 50, 1500
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, db, Options{Batch: batch})
 		w.Create(thing{Kind: object.Namespaces, Name: "n"})

@@ -2,6 +2,7 @@ package repository
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -133,6 +134,8 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+var retentionRounds = flag.Int("retention-rounds", 50, "random worlds of TestRetentionWorlds, for each engine")
+
 // TestRetentionWorlds: in random worlds a run takes exactly what the plan said before it, and nothing that is in use or immutable; a
 // second run takes nothing; what an observing policy says it would take is what its plan has.
 func TestRetentionWorlds(t *testing.T) {
@@ -146,7 +149,7 @@ func TestRetentionWorlds(t *testing.T) {
 			digests = append(digests, w.push("shop/web", fmt.Sprint("x", i), fmt.Sprint(i)))
 		}
 		pattern := func() string { return []string{"*", "a*", "b*", "*1", "?2", "a[0-4]"}[random.IntN(6)] }
-		for round := range 120 {
+		for round := range *retentionRounds {
 			w.Exec(`DELETE FROM tags`)
 			w.Exec(`DELETE FROM image_uses`)
 			ago := func() int64 { return w.now.Add(-time.Duration(random.IntN(100)) * time.Hour).UnixMilli() }

@@ -3,7 +3,7 @@
 // end, documents that grow when the server reads them.
 //
 // Every attack has the same frame. startTarget starts a server. probe sends harmless
-// requests every 50 ms until the attack is over: /readyz, an object and a list of tags.
+// requests every 100 ms until the attack is over: /readyz, an object and a list of tags.
 // Each must answer within tolerable, and /readyz promptly. awaitMemory waits until the
 // process has released the memory that the attack used.
 //
@@ -40,7 +40,7 @@ const (
 	// runs. The server answers in milliseconds; the bound leaves room for busy
 	// test machines and is far below what the defects cost.
 	tolerable  = 5 * time.Second
-	probeEvery = 50 * time.Millisecond
+	probeEvery = 100 * time.Millisecond
 	// promptly is how soon /readyz answers throughout an attack, on a machine with a
 	// processor for the server: see starved.
 	promptly = time.Second
