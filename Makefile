@@ -81,7 +81,7 @@ long-random: ## what is random or repeated in `make test`, many times more: grap
 	script/postgres go test -count=1 -timeout 1h ./deletion/preview -run TestPreviewIsWhatADeleteDoes -preview-graphs $(or $(SEEDS),300)0
 	script/postgres go test -count=1 -timeout 1h ./deletion/archive -run 'TestCallBack$$|TestUndoRestoresTheWorld|TestRevertRestoresTheWorld' -undo-worlds $(or $(SEEDS),300) -revert-worlds $(or $(SEEDS),300)
 	script/postgres go test -count=20 -timeout 1h ./deletion/archive -run TestUnreadableIsAbsent
-	script/postgres go test -count=1 -timeout 1h ./deletion/expiry -run TestPreviewIsTheRun -expiry-worlds $(or $(SEEDS),300)
+	script/postgres go test -count=1 -timeout 1h ./deletion/expiry -run TestPreviewIsTheRun -expiry-worlds $(or $(SEEDS),1000)
 	script/postgres go test -count=1 -timeout 1h ./registry/repository -run TestRetentionWorlds -retention-rounds $(or $(SEEDS),300)0
 	script/postgres go test -count=1 -timeout 1h ./cmd/exeunt -run TestConfigCheckAsStartRandom -config-files $(or $(SEEDS),300)
 	script/postgres go test -count=1 -timeout 1h ./api -run TestNamesCanBeDeleted -names $(or $(SEEDS),300)

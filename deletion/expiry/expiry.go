@@ -137,7 +137,7 @@ func (e *Expirer) expire(ctx context.Context, task review.Task) review.Verdict {
 	d, err := j.decide(ctx, o, after, now)
 	wait := d.At.Sub(now)
 	switch {
-	case err != nil && (d.By == "" || wait > 0):
+	case err != nil && (d.By == "" || wait > 2*queue.Backoff.Cap): // a failure of one policy must not make another one late
 		return review.Failed(err)
 	case !again.IsZero() && (d.By == "" || d.At.After(again)):
 		return review.Again(again.Sub(now))

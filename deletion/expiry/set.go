@@ -214,8 +214,8 @@ func (s *Set) Groups(key object.Key, body []byte) (all []due.Group) {
 
 // dues returns when an object expires by what it says and by the policies that count, the earliest first. Whether a
 // policy's fields and condition select it is not asked. Times before the object was restored do not count. It
-// parses only bodies of Jobs, those with annotations of this server and those in the scope of policies. A time at which a policy is
-// not in a window is moved to the first one from now on.
+// parses only bodies of Jobs, those with annotations of this server and those in the scope of policies. A time that is not in a
+// window of its policy is moved to the next one, from now on.
 func (s *Set) dues(key object.Key, body []byte, restored, now time.Time, counts func(*Policy) bool) (all []Due, err error) {
 	asked := s.asked(key, counts)
 	if len(asked) == 0 && key.Kind != jobs && !bytes.Contains(body, ours) {
@@ -240,7 +240,11 @@ func (s *Set) dues(key object.Key, body []byte, restored, now time.Time, counts 
 	all = slices.DeleteFunc(all, func(d Due) bool { return !restored.IsZero() && !d.At.After(restored) })
 	for i, d := range all {
 		all[i].Over = d.At
-		if at := later(d.At, now); d.Policy != nil && d.Policy.opens(at).After(at) {
+		if d.Policy == nil {
+			continue
+		}
+		all[i].At = d.Policy.opens(d.At)
+		if at := later(all[i].At, now); d.Policy.opens(at).After(at) { // the window is over
 			all[i].At = d.Policy.opens(at)
 		}
 	}
