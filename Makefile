@@ -88,8 +88,9 @@ long-random: ## what is random or repeated in `make test`, many times more: grap
 	cd test && ../script/postgres go test -count=1 -timeout 1h ./crash -run TestKill -rounds 20 -kill 1m
 	cd test && ../script/postgres go test -count=1 -timeout 1h ./broker -run 'TestKill$$' -kills 10
 
-long-spin: ## 100,000 pushes on each engine against collectors that wait for nothing; takes long
+long-spin: ## 100,000 pushes and 10,000 deployments on each engine against collectors that wait for nothing; takes long
 	script/postgres go test ./registry/collect -run TestGCSpin -v -timeout 3h -args -spin 100000
+	script/postgres go test ./registry/repository -run TestUsedSpin -v -timeout 3h -args -used 10000
 
 bench: ## benchmarks next to the code, for benchstat
 	script/postgres go test -run '^$$' -bench . -benchmem -count=$(COUNT) ./...
