@@ -41,6 +41,9 @@ func differences(was, is []byte, most int, skip func(in, field string) bool) ([]
 }
 
 // comparison collects differences by the path of the field. It parses only values that differ as texts.
+//
+// +k8s:openapi-gen=false
+// +k8s:deepcopy-gen=false
 type comparison struct {
 	found []Change
 	most  int

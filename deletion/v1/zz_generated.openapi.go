@@ -2341,32 +2341,3 @@ func schema_exeunt_exeunt_deletion_v1_RestoreStatus(ref common.ReferenceCallback
 			"github.com/exeunt/exeunt/deletion/v1.RestoreResult"},
 	}
 }
-
-func schema_exeunt_exeunt_deletion_v1_comparison(ref common.ReferenceCallback) common.OpenAPIDefinition {
-	return common.OpenAPIDefinition{
-		Schema: spec.Schema{
-			SchemaProps: spec.SchemaProps{
-				Description: "comparison collects differences by the path of the field.",
-				Type:        []string{"object"},
-				Properties: map[string]spec.Schema{
-					"found": {
-						SchemaProps: spec.SchemaProps{
-							Description: "comparison collects differences by the path of the field.",
-							Type:        []string{"array"},
-							Items: &spec.SchemaOrArray{
-								Schema: &spec.Schema{
-									SchemaProps: spec.SchemaProps{
-										Ref: ref("github.com/exeunt/exeunt/deletion/v1.Change"),
-									},
-								},
-							},
-						},
-					},
-				},
-				Required: []string{"found"},
-			},
-		},
-		Dependencies: []string{
-			"github.com/exeunt/exeunt/deletion/v1.Change"},
-	}
-}
