@@ -24,7 +24,7 @@ func TestSimulation(t *testing.T) {
 			}
 		}
 		failing := 0
-		for round := range uint64(4) {
+		for round := uint64(0); round < 4 || failing == 0 && round < 100; round++ {
 			for !w.simulate(rand.New(rand.NewPCG(seed, round)), &failing) { // midnight came
 			}
 		}
@@ -77,8 +77,10 @@ func (w *world) simulate(random *rand.Rand, failing *int) bool {
 		}
 		collect()
 		for range 3 + random.IntN(8) {
-			reference, at := tags[random.IntN(len(tags))], tick()
+			tag, at := tags[random.IntN(len(tags))], tick()
+			reference := tag
 			if random.IntN(3) == 0 {
+				tag = ""
 				_, reference, _ = image(fmt.Sprint(random.IntN(3)))
 			}
 			var codes []int
@@ -86,7 +88,8 @@ func (w *world) simulate(random *rand.Rand, failing *int) bool {
 				a := w.do("GET", "/v2/"+repo+"/manifests/"+reference, "", "")
 				codes = append(codes, a.Code)
 				w.registry.WritePulls()
-				w.Exec(`UPDATE pull_days SET pulled_at = $1 WHERE digest = $2 AND day = $4 AND repository_id = (SELECT id FROM repositories WHERE path = $3)`, at, a.Header().Get("Docker-Content-Digest"), repo, today.Unix()/86400)
+				w.Exec(`UPDATE pull_days SET pulled_at = $1 WHERE digest = $2 AND name = $5 AND day = $4 AND repository_id = (SELECT id FROM repositories WHERE path = $3)`,
+					at, a.Header().Get("Docker-Content-Digest"), repo, today.Unix()/86400, tag)
 				w.Exec(`UPDATE tags SET pulled_at = $1 WHERE manifest_id IN (
 					SELECT m.id FROM manifests m JOIN repositories r ON r.id = m.repository_id WHERE m.digest = $2 AND r.path = $3)`, at, a.Header().Get("Docker-Content-Digest"), repo)
 			}

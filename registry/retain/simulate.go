@@ -89,8 +89,8 @@ func replay(first, last int64, policies []Policy, p past) (failed []Failed) {
 				continue
 			}
 			for name := range w.byDigest[d.digest] { // a pull counts for all tags of a manifest
-				if w.takenBy[name] == "" {
-					w.tags[name].Pulled = d.last
+				if t := w.tags[name]; w.takenBy[name] == "" && d.last.After(t.Pulled) {
+					t.Pulled = d.last
 				}
 			}
 		}

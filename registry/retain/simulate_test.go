@@ -41,6 +41,8 @@ func TestReplay(t *testing.T) {
 			pulls: []pull{by(0, "b", "2"), by(0, "c", "3")}}, ""},
 		"pulled before the record": {newest(true), past{tags: []Tag{old("a", "1"), {Name: "b", Digest: "2", Pushed: at(-60, 0), Pulled: at(2, 2)}}, pulls: []pull{by(0, "b", "2"), by(2, "a", "1")}}, ":a 2"},
 		"a pull keeps":             {newest(true), past{tags: []Tag{old("a", "1"), old("b", "2")}, pulls: []pull{by(0, "a", "1"), by(1, "b", "2")}}, ":b 1"},
+		"the last pull counts, by whatever name": {newest(true), past{tags: []Tag{old("a", "1"), {Name: "b", Digest: "2", Pushed: at(-60, 0)}, {Name: "c", Digest: "3", Pushed: at(0, 1)}}, changes: []change{pushed(0, "c", "3")},
+			pulls: []pull{{first, "", "3", 2, at(0, 9)}, {first, "a", "1", 2, at(0, 5)}, {first, "c", "3", 2, at(0, 3)}, by(1, "a", "1"), by(1, "c", "3")}}, ":a 1"},
 		"a pull that fails keeps nothing": {newest(true), past{tags: []Tag{
 			old("a", "1"), {Name: "b", Digest: "1", Pushed: at(-60, 0)}, {Name: "c", Digest: "2", Pushed: at(0, 3)}}, changes: []change{pushed(0, "c", "2")},
 			pulls: []pull{by(0, "b", "1"), by(1, "a", "1")}}, ":b 0, :a 1"},
