@@ -35,7 +35,7 @@ import (
 
 var queue = review.Queue{
 	Name: "expiry", Table: "expiry_reviews", Key: "uid",
-	Batch: 500, Effects: 64, // deletes that run at once share commits
+	Batch: 500, Effects: 8, // deletes that run at once share commits, and the writes of others wait for those: more are no faster
 	Idle:    time.Second, // a write may let an object expire at once
 	Backoff: review.Backoff{Base: 5 * time.Second, Cap: 10 * time.Minute},
 }
