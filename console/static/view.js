@@ -12,10 +12,12 @@ export { html, render, useState, useEffect, useRef, useLayoutEffect, useMemo, ch
  * answer stays while the next one is on its way.
  * @template T
  * @param {(signal: AbortSignal) => Promise<T>} question @param {number | ((data: T | undefined) => number)} every milliseconds, for the last answer; 0: once @param {any[]} deps
+ * @param {any} [version] asks again when it changes; the answer, and with it what has the focus, stays until then
  * @returns {{data: T | undefined, error: Error | undefined, again: () => void}} */
-export function useAnswer(question, every, deps) {
+export function useAnswer(question, every, deps, version) {
   const [state, setState] = useState(/** @type {{data?: T, error?: Error}} */ ({}));
   const again = useRef(() => {});
+  const asked = useRef(deps);
   useEffect(() => {
     const stop = new AbortController();
     let timer = 0;
@@ -38,10 +40,11 @@ export function useAnswer(question, every, deps) {
     const shown = () => { if (!document.hidden && next) run(); };
     document.addEventListener("visibilitychange", shown);
     again.current = run;
-    setState({});
+    if (deps.some((d, i) => d !== asked.current[i])) setState({});
+    asked.current = deps;
     run();
     return () => { stop.abort(); clearTimeout(timer); document.removeEventListener("visibilitychange", shown); };
-  }, deps);
+  }, [...deps, version]);
   return { data: state.data, error: state.error, again: () => again.current() };
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/chromedp/chromedp"
 	"github.com/exeunt/exeunt/test/harness"
 )
 
@@ -42,12 +43,14 @@ func expired(p *tab, namespace string) {
 	p.until("a day and the object", `document.querySelectorAll("#days tbody tr").length === 1 && [...document.querySelectorAll("main a")].some(e => e.innerText.includes("old"))`)
 	p.accessible("a policy of expiry")
 	p.shoot("calendar")
+	p.run(chromedp.Evaluate(`document.querySelector("#takes").same = true`, nil))
 	if p.lacks("", "#start-expiry", "exeunt expiry start expirypolicy/tmp") {
 		in("annotate", "expirypolicy", "tmp", "lifecycle.exeunt.dev/start-expiry=1")
 	} else {
 		p.click("#start-expiry")
 	}
 	p.see("1 object goes in 7d")
+	p.until("the same place, while the new answer was on its way", `document.querySelector("#takes").same`)
 	p.pick("#until", "1d")
 	p.see("0 objects go in 1d")
 }

@@ -19,7 +19,7 @@ export function Expiry({ object, kind, right }) {
 /** Nothing, for an object that does not expire. @param {{object: any, kind: any, right: boolean | undefined}} props */
 function Keep({ object, kind, right }) {
   const { uid, resourceVersion, annotations = {}, name, namespace } = object.metadata;
-  const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: { uid } }, signal), 0, [uid, resourceVersion]);
+  const report = useAnswer((signal) => ask("deletionreports", "DeletionReport", { object: { uid } }, signal), 0, [uid], resourceVersion);
   const [days, setDays] = useState("30");
   const [reason, setReason] = useState("");
   const until = annotations[keepUntil];
@@ -46,7 +46,7 @@ function Calendar({ policy, kind, right }) {
   const { name, namespace, generation, resourceVersion, annotations = {} } = policy.metadata;
   const [until, setUntil] = choice("until");
   const span = until || "7d";
-  const preview = useAnswer((signal) => ask("expirypreviews", "ExpiryPreview", { policy: name, namespace, until: span, limit: 100 }, signal), 30000, [namespace, name, resourceVersion, span]);
+  const preview = useAnswer((signal) => ask("expirypreviews", "ExpiryPreview", { policy: name, namespace, until: span, limit: 100 }, signal), 30000, [namespace, name, span], resourceVersion);
   const starts = useRight(() => may("confirm-cascade", kind.group, kind.resource, namespace, name), [namespace, name]);
   const begun = (annotations[startExpiry] || "").split("/")[0] === String(generation);
   const p = preview.data;

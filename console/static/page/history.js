@@ -75,7 +75,7 @@ function Versions({ kind, namespace, name, object, slider, children }) {
   const [against, setAgainst] = choice("against", ["before", "now", "whole"]);
   const [slid, setSlid] = useState(/** @type {number | null} */ (null));
   const path = "/at/versions" + pathOf(kind, namespace, name);
-  const first = useAnswer((signal) => get(path, { signal }), 0, [path, object && object.metadata.resourceVersion]);
+  const first = useAnswer((signal) => get(path, { signal }), 0, [path], object && object.metadata.resourceVersion);
   const [older, setOlder] = useState(/** @type {{items: any[], more?: string}} */ ({ items: [] }));
   const newest = first.data ? first.data.items : [], known = new Set(newest.map((/** @type {any} */ v) => v.version));
   const all = [...newest, ...older.items.filter((v) => !known.has(v.version))];

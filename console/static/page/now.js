@@ -161,7 +161,7 @@ function Draining() {
 function Welcome() {
   return html`<${Panel} title="Nothing has been deleted yet" wide>
     <p>These three commands make something to look at:</p>
-    <pre>kubectl create configmap parent
+    <pre tabindex="0" role="region" aria-label="Commands">kubectl create configmap parent
 kubectl create deployment web --image=nginx --replicas=2
 kubectl create namespace shop</pre>
     <p>Or let the page make an example: a shop with a deployment, its pods, a configuration and a lock that holds it.</p>
