@@ -22,6 +22,9 @@ const (
 	KeepReason = "lifecycle.exeunt.dev/keep-reason"
 	forever    = "forever"
 
+	// AnnounceExpiry is the label of objects that get an Event a day before they expire. Its value is "true"; "false" is as no label.
+	AnnounceExpiry = "lifecycle.exeunt.dev/announce-expiry"
+
 	// StartExpiry is the annotation of an ExpiryPolicy or ClusterExpiryPolicy that starts it: its value is the generation
 	// whose preview a person has seen, and how many objects it may take in a day, if that is more than
 	// the policy says: "2", "2/1500".

@@ -66,6 +66,7 @@ type Expirer struct {
 	policies Policies
 	// afterPage, if set, is called by tests between the read of a page of objects and the transaction with its rows.
 	afterPage func()
+	beforeSay func() // if set, is called by tests before the transaction with an Event
 }
 
 // New makes an Expirer.
@@ -136,17 +137,29 @@ func (e *Expirer) expire(ctx context.Context, task review.Task) review.Verdict {
 	}}
 	d, err := j.decide(ctx, o, after, now)
 	wait := d.At.Sub(now)
+	if d.By != "" && wait <= 0 {
+		return e.delete(ctx, o, d)
+	}
+	look, unsaid := e.announce(ctx, j, o, after)
+	err = errors.Join(err, unsaid)
+	next := earliest(d.At, again, look)
 	switch {
 	case err != nil && (d.By == "" || wait > 2*queue.Backoff.Cap): // a failure of one policy must not make another one late
 		return review.Failed(err)
-	case !again.IsZero() && (d.By == "" || d.At.After(again)):
-		return review.Again(again.Sub(now))
-	case d.By == "":
+	case next.IsZero():
 		return nothing
-	case wait > 0:
-		return review.Again(wait)
 	}
-	return e.delete(ctx, o, d)
+	return review.Again(next.Sub(now))
+}
+
+// earliest returns the first of the times that are not zero.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
 }
 
 func (e *Expirer) delete(ctx context.Context, o *store.Stored, d Due) review.Verdict {

@@ -326,15 +326,15 @@ func TestDue(t *testing.T) {
 		{"not yet failed", job(`"ttlSecondsAfterFinished":60},` + complete("FailureTarget")), 0},
 	}
 	for _, tt := range tests {
-		got, _ := new(Set).Due(object.Key{Kind: jobs, Namespace: "shop", Name: "j"}, tt.body)
+		got := new(Set).Due(object.Key{Kind: jobs, Namespace: "shop", Name: "j"}, tt.body).At
 		if tt.want == 0 && !got.IsZero() || tt.want != 0 && !got.Equal(time.Unix(0, 0).Add(tt.want)) {
 			t.Errorf("%s: %v", tt.name, got)
 		}
-		if got, _ := new(Set).Due(keyOf("j"), tt.body); !got.IsZero() {
+		if got := new(Set).Due(keyOf("j"), tt.body).At; !got.IsZero() {
 			t.Errorf("%s: an object of another kind expires at %v", tt.name, got)
 		}
 	}
-	if got, _ := new(Set).Due(keyOf("a"), []byte(`{"metadata":"lifecycle.exeunt.dev/`)); !got.IsZero() {
+	if got := new(Set).Due(keyOf("a"), []byte(`{"metadata":"lifecycle.exeunt.dev/`)).At; !got.IsZero() {
 		t.Errorf("a body that is no JSON expires at %v", got)
 	}
 }

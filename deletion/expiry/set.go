@@ -180,18 +180,19 @@ func (s *Set) asked(key object.Key, counts func(*Policy) bool) (asked []*Policy)
 }
 
 // Due implements due.Rules: by what the object says and by the policies that have been started.
-func (s *Set) Due(key object.Key, body []byte) (at time.Time, doubt bool) {
+func (s *Set) Due(key object.Key, body []byte) (when due.When) {
 	dues, err := s.dues(key, body, time.Time{}, time.Time{}, (*Policy).Started)
-	if err != nil {
-		return at, false // metadata that cannot be read has no annotations
+	if err != nil || len(dues) == 0 {
+		return when // metadata that cannot be read has no annotations
 	}
 	for _, d := range dues {
-		doubt = doubt || d.Policy != nil && d.Policy.doubts()
+		when.Doubt = when.Doubt || d.Policy != nil && d.Policy.doubts()
 	}
-	if len(dues) > 0 {
-		at = dues[0].At
+	when.At, when.Look = dues[0].At, dues[0].At
+	if announces(body) {
+		when.Look = when.At.Add(-notice)
 	}
-	return at, doubt
+	return when
 }
 
 // Groups implements due.Rules, also for policies that have not been started: so that their previews know the newest.

@@ -44,6 +44,9 @@ ON CONFLICT (uid) DO UPDATE SET
     claim_token = NULL, claim_until = NULL`
 )
 
+// setAnnounced notes the time at which an object was said to expire. It returns no row if that was done.
+const setAnnounced = `UPDATE expiry_reviews SET announced = $2 WHERE uid = $1 AND announced IS DISTINCT FROM $2 RETURNING uid`
+
 // listRestored reads when objects were restored whose time was over.
 var listRestored = sqldb.WithLists(`SELECT uid, created_at FROM expiry_reviews WHERE event = 'restored' AND uid IN LIST($1, text)`)
 

@@ -192,7 +192,11 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 			continue
 		}
 		if p.Started() {
-			rows[string(o.UID)] = at.UnixMilli()
+			look := at
+			if announces(o.Body) {
+				look = at.Add(-notice)
+			}
+			rows[string(o.UID)] = look.UnixMilli()
 		}
 		// An error is one of the condition for this object: its review has it, too, and says it.
 		if ok, err := j.selects(ctx, p, o); err == nil && ok {

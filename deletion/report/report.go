@@ -24,6 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/deletion"
@@ -254,7 +255,10 @@ func (t *reporter) expires(h *store.Stored) (*v1.Reason, error) {
 		return nil, err
 	}
 	ref := t.reference(h.Key, h.UID)
-	message := fmt.Sprintf("it expires at %s by %s", p.At.UTC().Format(time.RFC3339), p.By)
+	message, left := fmt.Sprintf("it expires at %s by %s", p.At.UTC().Format(time.RFC3339), p.By), p.At.Sub(t.s.opts.Now())
+	if left > 0 {
+		message = fmt.Sprintf("it expires in %s, at %s, by %s", duration.HumanDuration(left), p.At.UTC().Format(time.RFC3339), p.By)
+	}
 	if failure != "" {
 		message = fmt.Sprintf("it expired at %s by %s; the server tries again: %s", p.At.UTC().Format(time.RFC3339), p.By, failure)
 	}

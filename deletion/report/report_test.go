@@ -62,6 +62,15 @@ func TestReasons(t *testing.T) {
 			state:   v1.Active,
 			want:    "NotDeleted: no client has asked for its deletion\n",
 		},
+		"expires": {
+			prepare: func(w *world) object.Object {
+				w.Now = time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+				return w.Create(thing{Kind: "jobs.batch", Namespace: "n", Name: "a", Rest: `,"spec":{"ttlSecondsAfterFinished":259200},"status":{"conditions":[{"type":"Complete","status":"True","lastTransitionTime":"2027-01-01T12:00:00Z"}]}`})
+			},
+			state: v1.Active,
+			want: "NotDeleted: no client has asked for its deletion\n" +
+				"Expires: it expires in 3d, at 2027-01-04T12:00:00Z, by spec.ttlSecondsAfterFinished\n",
+		},
 		"kept by an owner": {
 			prepare: func(w *world) object.Object {
 				owner := w.Create(thing{Namespace: "n", Name: "owner"})

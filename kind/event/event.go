@@ -24,6 +24,7 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
+	"github.com/exeunt/exeunt/store/due"
 )
 
 // maxName bounds, in bytes, the part of an object's name that begins its Event's
@@ -46,6 +47,8 @@ type Event struct {
 	// Elsewhere: if the object's namespace is being deleted or does not exist, the
 	// Event goes into the namespace default. Without it, the Event is dropped.
 	Elsewhere bool
+	// Until, if set, lets the Event stay at least until then.
+	Until time.Time
 }
 
 // Recorder records Events. Kinds gives the kind names that clients use.
@@ -78,12 +81,18 @@ func (r Recorder) record(ctx context.Context, tx *store.Tx, now time.Time, e *Ev
 			return err
 		}
 		tx.Create(key, &made.ObjectMeta, body)
-		return tx.Flush()
-	}
-	if e.Once || before.Deleting {
+	} else if e.Once || before.Deleting {
 		return nil
+	} else if err := repeat(ctx, tx, before, e, now); err != nil {
+		return err
 	}
-	return repeat(ctx, tx, before, e, now)
+	if err := tx.Flush(); err != nil {
+		return err
+	}
+	if !e.Until.IsZero() {
+		tx.Defer(due.KeepEvent, key.Namespace, key.Name, e.Until.UnixMilli())
+	}
+	return nil
 }
 
 // repeat increments the count of an Event that exists, and updates its message.
@@ -99,10 +108,8 @@ func repeat(ctx context.Context, tx *store.Tx, before *store.Stored, e *Event, n
 	if err != nil {
 		return err
 	}
-	if _, err := tx.Rewrite(before, &was.ObjectMeta, body); err != nil {
-		return err
-	}
-	return tx.Flush()
+	_, err = tx.Rewrite(before, &was.ObjectMeta, body)
+	return err
 }
 
 // place returns the namespace for the Event. Events about cluster-scoped objects

@@ -210,3 +210,30 @@ func TestName(t *testing.T) {
 		t.Errorf("got %s: repeated reports would create new Events after an upgrade", got)
 	}
 }
+
+// TestUntil: an Event that is to stay until a time outlives the others; one that would stay longer does.
+func TestUntil(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		now := time.Unix(1000, 0)
+		w := &world{t, storetest.Run(t, store.Options{DB: db, EventTTL: time.Hour, Now: func() time.Time { return now }}), Recorder{Kinds: kind.NewRegistry(builtin.Kinds())}}
+		w.namespace("shop", false)
+		about := object.Object{Key: object.Key{Kind: "configmaps", Namespace: "shop", Name: "a"}, UID: "a"}
+		for _, tt := range []struct {
+			reason string
+			until  time.Time
+			want   time.Time
+		}{
+			{"None", time.Time{}, now.Add(time.Hour)},
+			{"Later", now.Add(24 * time.Hour), now.Add(24 * time.Hour)},
+			{"Earlier", now.Add(time.Minute), now.Add(time.Hour)},
+			{"Later", now.Add(48 * time.Hour), now.Add(48 * time.Hour)}, // repeated
+		} {
+			e := Event{About: about, Reason: tt.reason, Until: tt.until}
+			w.record(1000, e)
+			got := dbtest.NewSQL(t, db).Strings(`SELECT CAST(expires_at AS text) FROM object_expiries e JOIN objects o ON o.id = e.object WHERE o.name = $1`, name(&e))
+			if want := fmt.Sprint([]string{fmt.Sprint(tt.want.UnixMilli())}); fmt.Sprint(got) != want {
+				t.Errorf("%s until %v: it stays until %v, want %s", tt.reason, tt.until, got, want)
+			}
+		}
+	})
+}

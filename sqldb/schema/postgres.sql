@@ -1516,12 +1516,15 @@ CREATE TABLE expiry_reviews (
     claim_token text,
     claim_until bigint,
     traceparent text,
+    announced bigint,
     CONSTRAINT expiry_reviews_pkey PRIMARY KEY (uid)
 ) WITH (fillfactor=50);
 
 CREATE INDEX expiry_reviews_review_after_idx ON public.expiry_reviews USING btree (review_after);
 
 COMMENT ON TABLE expiry_reviews IS 'Objects that expire, by uid, each due at the time at which it expires: see package review for the columns. A row may outlive its object: then its review deletes it.';
+
+COMMENT ON COLUMN expiry_reviews.announced IS 'the time at which an Event said that the object expires, in Unix milliseconds';
 
 CREATE TABLE gc_admission_reviews (
     uid text COLLATE "C" NOT NULL,

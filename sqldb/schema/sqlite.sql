@@ -422,7 +422,7 @@ CREATE TABLE expiry_reviews (
     claim_token  TEXT,
     claim_until  INTEGER,
     traceparent  TEXT
-) STRICT;
+, announced INTEGER /* the time at which an Event said that the object expires, in Unix milliseconds */) STRICT;
 
 CREATE INDEX expiry_reviews_review_after_idx ON expiry_reviews (review_after);
 

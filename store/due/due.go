@@ -15,11 +15,18 @@ import (
 
 // Rules say when objects expire.
 type Rules interface {
-	// Due returns when an object expires; the zero time: it does not. With doubt only a review can say whether it does, and
-	// each write after the time may change that.
-	Due(key object.Key, body []byte) (at time.Time, doubt bool)
+	// Due returns when an object expires. It parses no more than it needs.
+	Due(key object.Key, body []byte) When
 	// Groups returns the groups of an object of which only the newest ones are kept. A body is nil if there is no object.
 	Groups(key object.Key, body []byte) []Group
+}
+
+// When is when an object expires.
+type When struct {
+	At   time.Time // zero: it does not expire
+	Look time.Time // when its first review is due: at At, or earlier
+	// Doubt: only a review can say whether it expires, and each write after Look may change that.
+	Doubt bool
 }
 
 // Group is objects of which a policy keeps the newest.
@@ -53,6 +60,9 @@ const (
 	setExpiry = `
 INSERT INTO object_expiries (object, expires_at) VALUES ($1, $2)
 ON CONFLICT (object) DO UPDATE SET expires_at = excluded.expires_at`
+	// KeepEvent lets an Event stay at least until a time.
+	KeepEvent = `
+UPDATE object_expiries SET expires_at = $3 WHERE expires_at < $3 AND object IN (SELECT id FROM objects WHERE kind = 'events' AND namespace = $1 AND name = $2)`
 	// DeleteEvent deletes the row of an Event.
 	DeleteEvent = `DELETE FROM object_expiries WHERE object = $1`
 
@@ -150,26 +160,27 @@ func (l *Lifetimes) Queue(b *sqldb.Batch, w Write, keepRows bool) {
 	queueGroups(b, w, l.Due)
 }
 
-// enqueue adds the statement that enqueues an object for the review at which it expires, unless a row is there for this
+// enqueue adds the statement that enqueues an object for its first review, unless a row is there for this
 // time or an earlier one. An object that was restored after its time stays: otherwise it could not come back. The
 // review of an object that expires later, or has left, does nothing. docs/spec/expiry.md has the argument.
 func enqueue(b *sqldb.Batch, w Write, rules Rules) {
-	when, doubt := rules.Due(w.Key, w.Body)
-	at := when.UnixMilli()
+	when := rules.Due(w.Key, w.Body)
+	look := when.Look.UnixMilli()
 	switch {
-	case when.IsZero():
+	case when.At.IsZero():
 		return
-	case w.Restores && at <= w.At:
+	case w.Restores && when.At.UnixMilli() <= w.At:
 		b.Exec(enqueueRestored, w.UID, w.At+restoredLook.Milliseconds(), w.At)
 		return
 	case w.Before != nil:
-		was, _ := rules.Due(w.Key, w.Before)
-		ahead := was.UnixMilli() > w.At+clocksDiffer.Milliseconds()
-		if !was.IsZero() && (at >= was.UnixMilli() && ahead || when.Equal(was) && !doubt) {
+		was := rules.Due(w.Key, w.Before)
+		ahead := was.Look.UnixMilli() > w.At+clocksDiffer.Milliseconds()
+		same := when.At.Equal(was.At) && when.Look.Equal(was.Look)
+		if !was.At.IsZero() && (look >= was.Look.UnixMilli() && ahead || same && !when.Doubt) {
 			return
 		}
 	}
-	b.Exec(enqueueExpiry, w.UID, at, w.At)
+	b.Exec(enqueueExpiry, w.UID, look, w.At)
 }
 
 // queueGroups adds the statements that keep the rows of the groups that an object is in. Where it comes, another one may no longer be

@@ -16,9 +16,9 @@ func expired(p *tab, namespace string) {
 	in("annotate", "configmap", "old", "lifecycle.exeunt.dev/ttl=9d")
 	in("label", "configmap", "old", "tmp=yes")
 	p.open("#/object/core/configmaps/" + namespace + "/old")
-	p.see("it expires at")
+	p.see("it expires in")
 	p.accessible("an object that expires")
-	if p.lacks("edit", "#keep", "it expires at") {
+	if p.lacks("edit", "#keep", "it expires in") {
 		in("annotate", "configmap", "old", "lifecycle.exeunt.dev/keep-until=forever")
 	} else {
 		p.fill("#keep-days", "3")
