@@ -53,7 +53,7 @@ var jointStatements = map[string]string{
 	"registry listNamespaces":          "a run of policies reads them in the transaction that deletes, and does not follow their kind",
 	"registry listPolicies":            "as listNamespaces",
 	"registry listSelectable":          "which repositories a policy selects is read with them, in one snapshot",
-	"registry listTags":                "what is in use is read in the transaction that deletes",
+	"registry selectTags":              "what is in use is read in the transaction that deletes",
 	"registry inUse":                   "a review must see what workloads name in its own transaction",
 	"registry listHolds":               "what keeps an image is tags and lists of the registry and workloads of the store, in one snapshot",
 	"registry findTagRules":            "what tags are immutable is read in the transaction that moves one; the registry does not import store",

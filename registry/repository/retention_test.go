@@ -99,7 +99,7 @@ func TestRetention(t *testing.T) {
 			t.Errorf("it is %s, and would take %s", state, would)
 		}
 		plan, err := w.retention.Plan(w.Context(), "shop", "pr", 0)
-		if lines := strings.Join(plan.Lines(), "\n"); err != nil || !strings.Contains(lines, "shop/web:pr-2 would go: policy pr, number 4 by push") ||
+		if lines := strings.Join(plan.Lines(), "\n"); err != nil || !strings.Contains(lines, "shop/web:pr-2 would go: policy pr, not among the last 1 by push") ||
 			!strings.Contains(lines, "shop/web:pr-1 stays: in use") || !strings.Contains(lines, "shop/web:pr-0 stays: immutable") {
 			t.Errorf("%s, %v", lines, err)
 		}
@@ -130,6 +130,33 @@ func TestRetention(t *testing.T) {
 		w.wantTags("shop/web", "main pr-0 pr-2 pr-3")
 		if state := w.statusOf("pr", "state"); state != "Observing" {
 			t.Errorf("a changed policy is %s", state)
+		}
+	})
+}
+
+// TestRetentionOfManyTags: a run of a repository with more tags than a page decides about small parts of them under its lock, and takes what
+// a decision about all says.
+func TestRetentionOfManyTags(t *testing.T) {
+	each(t, func(w *world) {
+		const many, last = 2500, 700 // more than two pages
+		w.now = time.Now().Add(time.Hour)
+		w.push("shop/web", "main", "0")
+		w.Exec(`INSERT INTO tags (top_level_namespace_id, repository_id, name, manifest_id, created_at, updated_at)
+			WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < CAST($1 AS bigint))
+			SELECT t.top_level_namespace_id, t.repository_id, 'pr-' || n.i, t.manifest_id, 0, n.i FROM n, tags t WHERE t.name = 'main'`, many)
+		w.policy("pr", fmt.Sprintf(`{"rules":[{"tags":["pr-*"],"keepLast":%d}]}`, last), false)
+		w.retain()
+		if would := w.statusOf("pr", "wouldTake"); would != fmt.Sprint(many-last) {
+			t.Errorf("it would take %s", would)
+		}
+		plan, err := w.retention.Plan(w.Context(), "shop", "pr", 0)
+		if err != nil || len(plan.Repositories) != 1 || len(plan.Repositories[0].Taken) != many-last {
+			t.Errorf("the plan is %+v, %v", plan, err)
+		}
+		w.policy("pr", fmt.Sprintf(`{"rules":[{"tags":["pr-*"],"keepLast":%d}]}`, last), true)
+		w.retain()
+		if left, oldest := w.tags("shop/web"), w.Count(`SELECT min(updated_at) FROM tags`); len(left) != last+1 || oldest != many-last+1 {
+			t.Errorf("%d tags are left, the oldest of %d", len(left), oldest)
 		}
 	})
 }
@@ -262,9 +289,10 @@ func TestRaceRetention(t *testing.T) {
 		w.retain()
 		w.wantTags("shop/web", "a")
 
-		// A push is under way: the run waits for it, and sees its tag as new.
+		// A push is under way: the run waits for it, and the next one sees its tag as new.
 		w.policy("all", `{"rules":[{"tags":["*"],"keepLast":1}]}`, true)
 		w.Exec(`DELETE FROM image_uses`)
+		w.push("shop/web", "c", "three") // it is to leave; otherwise a run begins no transaction
 		w.Exec(`UPDATE tags SET updated_at = 1`)
 		tx, err := w.DB.Begin(w.Context())
 		if err != nil {

@@ -111,16 +111,14 @@ func (p *Policy) ruleOf(tag string) int {
 
 // apply notes what a rule keeps and takes of the tags that it decides about.
 func (r *Rule) apply(now time.Time, p Policy, tags []Tag, kept map[string]bool, takenBy map[string]Taken) {
-	slices.SortFunc(tags, func(a, b Tag) int {
-		return cmp.Or(r.timeOf(b).Compare(r.timeOf(a)), cmp.Compare(a.Name, b.Name))
-	})
+	r.sort(tags)
 	for n, t := range tags {
 		if n < r.KeepLast || now.Sub(r.timeOf(t)) < r.KeepFor || lifecycle.MatchTag(p.Keep, t.Name) != "" {
 			kept[t.Name] = true
 			continue
 		}
 		if _, before := takenBy[t.Name]; !before {
-			takenBy[t.Name] = Taken{Tag: t.Name, Digest: t.Digest, Policy: p.Name, Why: r.why(n)}
+			takenBy[t.Name] = Taken{Tag: t.Name, Digest: t.Digest, Policy: p.Name, Why: r.why()}
 		}
 	}
 }
@@ -132,13 +130,20 @@ func (r *Rule) timeOf(t Tag) time.Time {
 	return t.Pushed
 }
 
-// why says why a tag leaves that has n newer ones.
-func (r *Rule) why(n int) string {
+// sort sorts tags, the newest first.
+func (r *Rule) sort(tags []Tag) {
+	slices.SortFunc(tags, func(a, b Tag) int {
+		return cmp.Or(r.timeOf(b).Compare(r.timeOf(a)), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// why says why a tag leaves.
+func (r *Rule) why() string {
 	event := "push"
 	if r.ByPull {
 		event = "pull"
 	}
-	text := fmt.Sprintf("number %d by %s", n+1, event)
+	text := fmt.Sprintf("not among the last %d by %s", r.KeepLast, event)
 	if r.KeepFor > 0 {
 		text += fmt.Sprintf(", older than %v", r.KeepFor)
 	}

@@ -55,7 +55,7 @@ func TestDecide(t *testing.T) {
 }
 
 // TestDecideWorlds: in random worlds a tag leaves exactly if some policy takes it, none keeps it, and nothing holds it, where each is
-// said tag by tag.
+// said tag by tag. Decisions about pages of the tags are the same; without some of the newest they take less, never others.
 func TestDecideWorlds(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
@@ -84,6 +84,26 @@ func TestDecideWorlds(t *testing.T) {
 			if takes && !keeps && !tag.InUse && !tag.Immutable {
 				want[tag.Name] = true
 			}
+		}
+		n, blind := newNewest(policies), newNewest(policies)
+		for page := range slices.Chunk(tags, 3) {
+			n.add(page)
+			if random.IntN(2) == 0 {
+				blind.add(page)
+			}
+		}
+		var paged Decision
+		for page := range slices.Chunk(tags, 1+random.IntN(4)) {
+			d := n.decide(now, policies, page)
+			paged.Taken, paged.Held = append(paged.Taken, d.Taken...), append(paged.Held, d.Held...)
+			for _, taken := range blind.decide(now, policies, page).Taken {
+				if !want[taken.Tag] {
+					t.Fatalf("seed %d, round %d: %s leaves, when not all of the newest are known", seed, round, taken.Tag)
+				}
+			}
+		}
+		if names(paged.Taken) != names(d.Taken) || names(paged.Held) != names(d.Held) {
+			t.Fatalf("seed %d, round %d: page by page it takes %q and holds %q, not %q and %q", seed, round, names(paged.Taken), names(paged.Held), names(d.Taken), names(d.Held))
 		}
 		for _, taken := range d.Taken {
 			if !want[taken.Tag] {

@@ -28,8 +28,12 @@ import (
 // Path is the URL path of the plan.
 const Path = "/exeunt/registry/retention"
 
-// step is how many tags one transaction takes: pushes to the repository wait for it.
-const step = 100
+const (
+	// step is how many tags one transaction takes: pushes to the repository wait for it.
+	step = 100
+	// pageTags is how many tags are read at once.
+	pageTags = 1000
+)
 
 // Options are the settings of a Retention. Zero values have a default.
 type Options struct {
@@ -117,22 +121,42 @@ func (r *Retention) runNamespace(ctx context.Context, namespace string) error {
 	taken := map[string]int64{}
 	var errs []error
 	for _, repo := range repos {
-		for more := true; more && ctx.Err() == nil; {
-			d, err := r.take(ctx, namespace, repo)
-			if err != nil {
-				errs = append(errs, fmt.Errorf("repository %s: %w", repo.path, err))
-				break
-			}
-			for _, t := range d.Taken {
+		err := r.runRepository(ctx, namespace, repo, func(all []Taken) {
+			for _, t := range all {
 				taken[t.Policy]++
 				r.opts.Logger.Info("retention took a tag", "repository", repo.path, "tag", t.Tag, "digest", t.Digest, "policy", namespace+"/"+t.Policy, "why", t.Why)
 			}
-			if more = len(d.Taken) == step; len(d.Taken) > 0 {
+			if len(all) > 0 {
 				r.opts.Changed(repo.id)
 			}
+		})
+		if err != nil {
+			errs = append(errs, fmt.Errorf("repository %s: %w", repo.path, err))
 		}
 	}
 	return errors.Join(append(errs, r.report(ctx, namespace, taken))...)
+}
+
+// runRepository finds what leaves a repository without a lock, a page of tags at a time, and takes it in small transactions, which
+// decide again.
+func (r *Retention) runRepository(ctx context.Context, namespace string, repo repository, took func([]Taken)) error {
+	policies, err := r.selecting(ctx, r.db, namespace, repo, func(p *Policy) bool { return p.Started })
+	if err != nil || len(policies) == 0 {
+		return err
+	}
+	return r.decide(ctx, r.db, namespace, repo, policies, func(n newest, page []Tag) error {
+		var names []string
+		for _, t := range n.decide(r.opts.Now(), policies, page).Taken {
+			names = append(names, t.Tag)
+		}
+		for some := range slices.Chunk(names, step) {
+			taken, err := r.take(ctx, namespace, repo, append(n.names(), some...))
+			if took(taken); err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	})
 }
 
 // repository is a repository that policies may be about.
@@ -161,11 +185,12 @@ func (r *Retention) repositories(ctx context.Context, s sqldb.Sender, namespace 
 	return list, nil
 }
 
-// take decides about a repository, and deletes what leaves, up to step tags, in one transaction. On PostgreSQL it
+// take decides about some tags of a repository, and deletes what leaves, up to step tags, in one transaction. On PostgreSQL it
 // first waits for the workloads that name images of the repository and are being written, and for pushes; then
 // those wait for it. It gives way when it waits too long, as the collector does.
-func (r *Retention) take(ctx context.Context, namespace string, repo repository) (d Decision, err error) {
+func (r *Retention) take(ctx context.Context, namespace string, repo repository, among []string) (taken []Taken, err error) {
 	err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
+		taken = nil
 		postgres := r.db.Engine() == sqldb.Postgres
 		if postgres {
 			var b sqldb.Batch
@@ -176,13 +201,17 @@ func (r *Retention) take(ctx context.Context, namespace string, repo repository)
 				return err
 			}
 		}
-		policies, tags, err := r.selected(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started })
-		if d = Decide(r.opts.Now(), policies, tags); err != nil || len(d.Taken) == 0 {
+		policies, err := r.selecting(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started })
+		if err != nil || len(policies) == 0 {
 			return err
 		}
-		d.Taken = d.Taken[:min(len(d.Taken), step)]
-		names := make([]string, len(d.Taken))
-		for i, t := range d.Taken {
+		tags, err := r.tags(ctx, tx, namespace, repo, namedTags[r.db.Engine()], sqldb.List(r.db.Engine(), among))
+		if taken = Decide(r.opts.Now(), policies, tags).Taken; err != nil || len(taken) == 0 {
+			return err
+		}
+		taken = taken[:min(len(taken), step)]
+		names := make([]string, len(taken))
+		for i, t := range taken {
 			names[i] = t.Tag
 		}
 		var b sqldb.Batch
@@ -192,21 +221,44 @@ func (r *Retention) take(ctx context.Context, namespace string, repo repository)
 		b.Exec(deleteTags[r.db.Engine()], repo.id, sqldb.List(r.db.Engine(), names))
 		return tx.Send(ctx, &b)
 	})
-	return d, err
-}
-
-// selected reads the policies of a repository that count, and, if there are any, its tags.
-func (r *Retention) selected(ctx context.Context, s sqldb.Sender, namespace string, repo repository, counts func(*Policy) bool) (policies []Policy, tags []Tag, err error) {
-	policies, err = r.policies(ctx, s, namespace)
-	policies = slices.DeleteFunc(policies, func(p Policy) bool { return !counts(&p) || !p.Selector.Matches(repo.labels) })
-	if err == nil && len(policies) > 0 {
-		tags, err = r.tags(ctx, s, namespace, repo)
+	if err != nil {
+		return nil, err
 	}
-	return policies, tags, err
+	return taken, nil
 }
 
-// tags reads the tags of a repository.
-func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, repo repository) (tags []Tag, err error) {
+// selecting reads the policies that select a repository and count.
+func (r *Retention) selecting(ctx context.Context, s sqldb.Sender, namespace string, repo repository, counts func(*Policy) bool) ([]Policy, error) {
+	policies, err := r.policies(ctx, s, namespace)
+	return slices.DeleteFunc(policies, func(p Policy) bool { return !counts(&p) || !p.Selector.Matches(repo.labels) }), err
+}
+
+// decide reads the tags of a repository twice, a page at a time: first to find the newest that policies keep, then for about.
+func (r *Retention) decide(ctx context.Context, s sqldb.Sender, namespace string, repo repository, policies []Policy, about func(n newest, page []Tag) error) error {
+	n := newNewest(policies)
+	if err := r.eachPage(ctx, s, namespace, repo, func(page []Tag) error { n.add(page); return nil }); err != nil {
+		return err
+	}
+	return r.eachPage(ctx, s, namespace, repo, func(page []Tag) error { return about(n, page) })
+}
+
+// eachPage reads the tags of a repository in the order of their names.
+func (r *Retention) eachPage(ctx context.Context, s sqldb.Sender, namespace string, repo repository, fn func([]Tag) error) error {
+	after := ""
+	for {
+		page, err := r.tags(ctx, s, namespace, repo, listTags, after, pageTags)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		if err := fn(page); err != nil || len(page) < pageTags {
+			return err
+		}
+		after = page[len(page)-1].Name
+	}
+}
+
+// tags reads tags of a repository. A statement has the repository's id and path and then the arguments.
+func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, repo repository, statement string, args ...any) (tags []Tag, err error) {
 	tagRules, err := registry.TagRules(ctx, s, namespace, repo.path)
 	if err != nil {
 		return nil, err
@@ -224,7 +276,7 @@ func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, 
 		t.Immutable = slices.ContainsFunc(tagRules, func(m map[string]string) bool { return lifecycle.ImmutableTag(m, t.Name) != "" })
 		tags = append(tags, t)
 		return nil
-	}, listTags, repo.id, repo.path); err != nil {
+	}, statement, append([]any{repo.id, repo.path}, args...)...); err != nil {
 		return nil, fmt.Errorf("list tags: %w", err)
 	}
 	return tags, nil
@@ -279,12 +331,23 @@ func (r *Retention) Plan(ctx context.Context, namespace, policy string, days int
 	}
 	plan.Repositories = []RepositoryPlan{}
 	for _, repo := range repos {
-		policies, tags, err := r.selected(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started || p.Name == policy || policy == "*" })
-		one := RepositoryPlan{repo.path, Decide(now, policies, tags), nil}
-		if err == nil && days > 0 && len(policies) > 0 {
-			var p past
-			p, err = r.past(ctx, tx, repo, tags, first)
-			one.Failed = replay(first, dayOf(now), policies, p)
+		one := RepositoryPlan{Repository: repo.path}
+		policies, err := r.selecting(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started || p.Name == policy || policy == "*" })
+		if err == nil && len(policies) > 0 {
+			var all []Tag // for a simulation
+			err = r.decide(ctx, tx, namespace, repo, policies, func(n newest, page []Tag) error {
+				d := n.decide(now, policies, page)
+				one.Taken, one.Held = append(one.Taken, d.Taken...), append(one.Held, d.Held...)
+				if days > 0 {
+					all = append(all, page...)
+				}
+				return nil
+			})
+			if err == nil && days > 0 {
+				var p past
+				p, err = r.past(ctx, tx, repo, all, first)
+				one.Failed = replay(first, dayOf(now), policies, p)
+			}
 		}
 		if err != nil {
 			return plan, fmt.Errorf("plan of %s: %w", repo.path, err)
@@ -359,7 +422,7 @@ func (r *Retention) report(ctx context.Context, namespace string, taken map[stri
 }
 
 // would counts what each policy that is not started would take, beside those that are. It reads the tags of a
-// repository once for all of them.
+// repository for all of them at once.
 func (r *Retention) would(ctx context.Context, namespace string, policies []Policy) (map[string]int64, error) {
 	count := map[string]int64{}
 	if !slices.ContainsFunc(policies, func(p Policy) bool { return !p.Started }) {
@@ -370,22 +433,24 @@ func (r *Retention) would(ctx context.Context, namespace string, policies []Poli
 		return nil, err
 	}
 	for _, repo := range repos {
-		tags, err := r.tags(ctx, r.db, namespace, repo)
-		if err != nil {
-			return nil, fmt.Errorf("repository %s: %w", repo.path, err)
-		}
-		for _, p := range policies {
-			if p.Started || !p.Selector.Matches(repo.labels) {
-				continue
-			}
-			beside := slices.DeleteFunc(slices.Clone(policies), func(o Policy) bool {
-				return o.Name != p.Name && !o.Started || !o.Selector.Matches(repo.labels)
-			})
-			for _, t := range Decide(r.opts.Now(), beside, tags).Taken {
-				if t.Policy == p.Name {
-					count[p.Name]++
+		err := r.decide(ctx, r.db, namespace, repo, policies, func(n newest, page []Tag) error {
+			for _, p := range policies {
+				if p.Started || !p.Selector.Matches(repo.labels) {
+					continue
+				}
+				beside := slices.DeleteFunc(slices.Clone(policies), func(o Policy) bool {
+					return o.Name != p.Name && !o.Started || !o.Selector.Matches(repo.labels)
+				})
+				for _, t := range n.decide(r.opts.Now(), beside, page).Taken {
+					if t.Policy == p.Name {
+						count[p.Name]++
+					}
 				}
 			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("repository %s: %w", repo.path, err)
 		}
 	}
 	return count, nil

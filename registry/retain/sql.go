@@ -19,14 +19,20 @@ FROM top_level_namespaces n JOIN repositories r ON r.top_level_namespace_id = n.
 JOIN objects o ON o.uid = r.object_uid JOIN changes c ON c.revision = o.revision
 WHERE n.name = $1 ORDER BY r.path`
 
-// listTags lists the tags of a repository, and whether a workload names the tag, its manifest, or a manifest of its list.
-const listTags = `
+// listTags lists a page of the tags of a repository, and whether a workload names the tag, its manifest, or a manifest of its list;
+// namedTags those with some names.
+const (
+	selectTags = `
 SELECT t.name, m.digest, t.updated_at, coalesce(t.pulled_at, 0),
     EXISTS (SELECT 1 FROM image_uses u WHERE u.path = $2 AND u.reference IN (t.name, m.digest))
     OR EXISTS (
         SELECT 1 FROM manifest_references f JOIN manifests c ON c.id = f.child_id
         JOIN image_uses u ON u.path = $2 AND u.reference = c.digest WHERE f.parent_id = m.id)
-FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.repository_id = $1 ORDER BY t.name`
+FROM tags t JOIN manifests m ON m.id = t.manifest_id WHERE t.repository_id = $1`
+	listTags = selectTags + ` AND t.name > $3 ORDER BY t.name LIMIT $4`
+)
+
+var namedTags = sqldb.WithLists(selectTags + ` AND t.name IN LIST($3, text) ORDER BY t.name`)
 
 // What happened on the last days, in their order, and the lists that have the manifests of a repository.
 const (
