@@ -35,9 +35,18 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 	}
 	b, found, err := find(req.Context(), to)
 	if err == nil {
-		var again bool
-		if again, err = r.bring(req.Context(), to, found, stored{}); again {
-			b, found, err = find(req.Context(), to)
+		var up Upstream
+		if up, err = r.upstreamOf(req.Context(), to.Repository); up != nil && found {
+			up.Served(false, nil)
+		} else if up != nil {
+			one, streams := r.fetch(to, up, false, stored{}), false
+			streams, err = one.wait(req.Context(), to.Kind == BlobGet && req.Header.Get("Range") == "")
+			if streams {
+				return r.serveLive(w, req, to, one)
+			}
+			if err == nil {
+				b, found, err = find(req.Context(), to)
+			}
 		}
 	}
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
-	"golang.org/x/sync/singleflight"
 
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -38,10 +37,19 @@ var ManifestTypes = []string{v1.MediaTypeImageIndex, v1.MediaTypeImageManifest, 
 
 // fetches are the fetches under way. Requests for the same content share one.
 type fetches struct {
-	group singleflight.Group
-	ctx   context.Context // of the fetches, which outlive the requests that began them
-	end   context.CancelFunc
-	all   sync.WaitGroup
+	ctx context.Context // of the fetches, which outlive the requests that began them
+	end context.CancelFunc
+	all sync.WaitGroup
+
+	mu    sync.Mutex
+	under map[string]*fetch // by path; guarded by mu
+}
+
+// fetch is one of them.
+type fetch struct {
+	done chan struct{} // closed at its end
+	err  error         // set before
+	live live
 }
 
 // Close ends the fetches from upstreams, and writes what is counted. It follows the last request.
@@ -51,27 +59,54 @@ func (r *Registry) Close() {
 	r.fetches.all.Wait()
 }
 
-// once runs fn, unless a fetch of the same content is under way, and waits for the result.
-func (r *Registry) once(ctx context.Context, what string, fn func(ctx context.Context) error) error {
-	f := &r.fetches
-	done := f.group.DoChan(what, func() (_ any, err error) {
-		f.all.Add(1)
-		defer f.all.Done()
+// begin runs fn, unless a fetch of the same content is under way.
+func (f *fetches) begin(what string, fn func(ctx context.Context, one *fetch) error) *fetch {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one := f.under[what]; one != nil {
+		return one
+	}
+	one := &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}}
+	if f.under == nil {
+		f.under = map[string]*fetch{}
+	}
+	f.under[what] = one
+	f.all.Go(func() {
+		defer close(one.done)
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("fetch %s: panic: %v", what, p)
+				one.err = fmt.Errorf("fetch %s: panic: %v", what, p)
 			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.under, what)
 		}()
-		return nil, fn(f.ctx)
+		one.err = fn(f.ctx, one)
 	})
+	return one
+}
+
+// wait waits for the end of a fetch; or for its first bytes, if the client takes them as they come.
+func (one *fetch) wait(ctx context.Context, takesLive bool) (streams bool, err error) {
+	begun := one.live.begun
+	if !takesLive {
+		begun = nil
+	}
 	select {
-	case got := <-done:
-		return got.Err
+	case <-one.done:
+		return false, one.err
+	case <-begun:
+		select {
+		case <-one.done:
+			return false, one.err
+		default:
+			return true, nil
+		}
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return errorf(Unavailable, "the upstream of this repository takes long to answer; try again later")
+			return false, errorf(Unavailable, "the upstream of this repository takes long to answer; try again later")
 		}
-		return ctx.Err()
+		return false, ctx.Err()
 	}
 }
 
@@ -109,12 +144,23 @@ func (r *Registry) bring(ctx context.Context, to Request, found bool, have store
 			return false, err
 		}
 	}
+	_, err = r.fetch(to, up, found, have).wait(ctx, false)
+	var refused *Error
+	if found && err != nil && !(errors.As(err, &refused) && refused.Final) {
+		r.log.Warn("registry cache: serving what is here", "repository", to.Repository, "tag", to.Tag, "error", err)
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// fetch begins to fetch what a request asks for, or joins a fetch of that.
+func (r *Registry) fetch(to Request, up Upstream, found bool, have stored) *fetch {
 	to = Request{Kind: to.Kind, Repository: to.Repository, Tag: to.Tag, Digest: to.Digest, fetched: true}
-	err = r.once(ctx, to.Path(), func(ctx context.Context) error {
+	return r.fetches.begin(to.Path(), func(ctx context.Context, one *fetch) error {
 		fetched, err := true, error(nil)
 		switch {
 		case to.Kind == BlobGet || to.Kind == BlobHead:
-			err = r.fetchBlob(ctx, up, to, -1)
+			err = r.fetchBlob(ctx, up, to, -1, &one.live)
 		case found:
 			fetched, err = r.revalidate(ctx, up, to, have)
 		default:
@@ -123,12 +169,6 @@ func (r *Registry) bring(ctx context.Context, to Request, found bool, have store
 		up.Served(fetched, err)
 		return err
 	})
-	var refused *Error
-	if found && err != nil && !(errors.As(err, &refused) && refused.Final) {
-		r.log.Warn("registry cache: serving what is here", "repository", to.Repository, "tag", to.Tag, "error", err)
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // tagDue reports whether the upstream is to be asked for a tag again. What a client has pushed is never replaced.
@@ -194,7 +234,9 @@ func (r *Registry) fetchManifest(ctx context.Context, up Upstream, to Request) e
 		config := Request{Kind: BlobGet, Repository: to.Repository, Digest: m.config.Digest, fetched: true}
 		_, found, err := r.findBlob(ctx, config)
 		if err == nil && !found {
-			err = r.once(ctx, config.Path(), func(ctx context.Context) error { return r.fetchBlob(ctx, up, config, m.config.Size) })
+			_, err = r.fetches.begin(config.Path(), func(ctx context.Context, one *fetch) error {
+				return r.fetchBlob(ctx, up, config, m.config.Size, &one.live)
+			}).wait(ctx, false)
 		}
 		if err != nil {
 			return err
@@ -203,8 +245,8 @@ func (r *Registry) fetchManifest(ctx context.Context, up Upstream, to Request) e
 	return p.store(ctx)
 }
 
-// fetchBlob stores a blob of the upstream. Size is what a manifest says, or negative.
-func (r *Registry) fetchBlob(ctx context.Context, up Upstream, to Request, size int64) error {
+// fetchBlob stores a blob of the upstream. Size is what a manifest says, or negative. Clients may follow a large one meanwhile.
+func (r *Registry) fetchBlob(ctx context.Context, up Upstream, to Request, size int64, following *live) error {
 	if r.full != nil && r.full() {
 		return errorf(Unavailable, "the server's disk is full, so nothing can be fetched")
 	}
@@ -243,6 +285,10 @@ func (r *Registry) fetchBlob(ctx context.Context, up Upstream, to Request, size 
 	}
 	defer u.close(ctx)
 	u.fetched = true
+	if size >= liveFrom {
+		following.begin(size)
+		body = io.TeeReader(body, following)
+	}
 	if err := u.append(ctx, body); err != nil {
 		if errors.Is(err, errTruncated) {
 			err = wrong(up, "the blob breaks off: %v", err)
