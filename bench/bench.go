@@ -2,9 +2,8 @@
 // with any server that a kubeconfig names, so the figures are comparable.
 //
 // Every workload is one function: RunCreate, RunGet, RunList, RunPage, RunWatch, RunUpdate,
-// RunPatch, RunDelete, RunFinalize, RunCollection, RunCascade and RunStart. Each takes a
-// Config and returns a Result. Load and
-// server often share a machine, so the load is light: plain net/http over a few
+// RunPatch, RunDelete, RunFinalize, RunCollection, RunCascade, RunHistory, RunExpiry,
+// RunExpiryOfJobs and RunStart. Each takes a Config and returns a Result. Load and server often share a machine, so the load is light: plain net/http over a few
 // HTTP/2 connections, bodies that are never copied, answers that are read but
 // not decoded (except where decoding is the question), no rate limit.
 //
@@ -37,7 +36,7 @@ type Config struct {
 	Objects int
 	// Size is the number of bytes of data in each ConfigMap. Default 1,024.
 	Size int
-	// Duration is how long RunGet reads and RunWatch writes. Default 10 s.
+	// Duration is how long RunGet reads and RunWatch writes, and over which time objects expire. Default 10 s.
 	Duration time.Duration
 	// Rounds is how many lists of each kind RunList requests, and how often
 	// RunStart starts the server. Default 10.
@@ -50,7 +49,7 @@ type Config struct {
 	// Duration.
 	Events int
 	// Rate is how many writes RunWatch makes in a second, all writers together. Default: as
-	// many as the server answers.
+	// many as the server answers; for RunExpiry 50.
 	Rate int
 	// Seeded says that the objects exist already, as after RunCreate, so that
 	// other workloads do not make them.

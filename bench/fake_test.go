@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -38,6 +39,8 @@ type faults struct {
 	events func(n int64, event string) []string       // what watchers get for the nth event
 	list   func(items map[string]string) []string     // names to list
 	ended  func(w http.ResponseWriter, n int64) error // asked before each event: an error ends the watch
+
+	expires bool // whether objects with expires-at go
 }
 
 func startFake(t testing.TB, f faults) (*fake, *rest.Config) {
@@ -141,6 +144,9 @@ func (s *fake) put(w http.ResponseWriter, path, event string, body []byte) {
 		events = s.events(s.revision, events[0])
 	}
 	s.revision++
+	if s.expires {
+		s.expire(path, body)
+	}
 	for _, watch := range s.watches {
 		for _, e := range events {
 			watch <- e
@@ -148,6 +154,25 @@ func (s *fake) put(w http.ResponseWriter, path, event string, body []byte) {
 	}
 	w.WriteHeader(http.StatusCreated)
 	w.Write(body)
+}
+
+// expire deletes an object when its time has come.
+func (s *fake) expire(path string, body []byte) {
+	var o struct {
+		Metadata struct{ Annotations map[string]string }
+	}
+	if json.Unmarshal(body, &o) != nil || len(o.Metadata.Annotations) == 0 {
+		return
+	}
+	at, _ := time.Parse(time.RFC3339, o.Metadata.Annotations["lifecycle.exeunt.dev/expires-at"])
+	time.AfterFunc(time.Until(at), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.objects, path)
+		for _, watch := range s.watches {
+			watch <- fmt.Sprintf(`{"type":"DELETED","object":%s}`, body)
+		}
+	})
 }
 
 func (s *fake) serveList(w http.ResponseWriter, r *http.Request) {

@@ -127,7 +127,7 @@ func Cleanup(ctx context.Context, config Config) error {
 		return err
 	}
 	defer p.close()
-	for _, name := range []string{config.Namespace, config.cascadeNamespace()} {
+	for _, name := range []string{config.Namespace, config.cascadeNamespace(), config.expiryNamespace()} {
 		if err := removeNamespace(ctx, p.client(0), name); err != nil {
 			return fmt.Errorf("clean up: %w", err)
 		}

@@ -24,11 +24,13 @@ var workloads = []struct {
 	{"finalize", RunFinalize},
 	{"collection", RunCollection},
 	{"cascade", RunCascade},
-	{onDemand, RunHistory},
+	{"history", RunHistory},
+	{"expiry", RunExpiry},
+	{"expiry-jobs", RunExpiryOfJobs},
 }
 
-// onDemand is the workload that runs only if it is named: it takes long.
-const onDemand = "history"
+// onDemand are the workloads that run only if they are named: they take long.
+var onDemand = []string{"history", "expiry", "expiry-jobs"}
 
 // Workloads returns the names of all workloads.
 func Workloads() []string {
@@ -61,7 +63,7 @@ func Run(ctx context.Context, c Config, names []string, keep bool) (results []Re
 	}
 	for _, w := range workloads {
 		all := len(names) == 0 || slices.Contains(names, "all")
-		if !slices.Contains(names, w.name) && (!all || w.name == onDemand) {
+		if !slices.Contains(names, w.name) && (!all || slices.Contains(onDemand, w.name)) {
 			continue
 		}
 		r, err := w.run(ctx, c)

@@ -378,3 +378,19 @@ func TestNamespaceIsNotArchived(t *testing.T) {
 		t.Errorf("%d namespaces", len(s.namespaces))
 	}
 }
+
+// TestExpiry: each object that is gone counts, and a watch that ends is noticed.
+func TestExpiry(t *testing.T) {
+	s, config := startFake(t, faults{expires: true})
+	r := run(t, small(config), RunExpiry)
+	if err := r.Err(); err != nil || len(s.objects) == 0 { // those of the writers
+		t.Errorf("%d objects are left; %v", len(s.objects), err)
+	}
+	if m := r.Measures[2]; m.Operations != 40 || r.Measures[0].Operations == 0 || r.Measures[1].Yardstick == nil {
+		t.Errorf("got %+v", r)
+	}
+	_, config = startFake(t, faults{expires: true, ended: func(http.ResponseWriter, int64) error { return errors.New("closed") }})
+	if _, err := RunExpiry(t.Context(), small(config)); err == nil || !strings.Contains(err.Error(), "0 of 40 objects are gone") {
+		t.Errorf("a watch that ends: %v", err)
+	}
+}

@@ -20,8 +20,7 @@ func newBench() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench [" + strings.Join(bench.Workloads(), "|") + "|all] | bench start -- COMMAND [ARGUMENT...]",
 		Short: "Put load on a Kubernetes API server and measure it",
-		Long: `Put load on any Kubernetes API server and measure it. Without a workload, all
-run one after the other.
+		Long: `Put load on any Kubernetes API server and measure it: the workloads, or all in turn.
 
   create      create ConfigMaps with concurrent clients
   get         read them at random
@@ -35,11 +34,12 @@ run one after the other.
   collection  delete all of them by one request
   cascade     delete the owner of all of them, with each policy, and a chain of 200
   history     give each 20 versions, read the past, revert the namespace (not in "all")
+  expiry      let them expire over --duration, beside --rate writes a second (not in "all")
+  expiry-jobs the same with finished Jobs and ttlSecondsAfterFinished, on any server
   start       start COMMAND, and measure the time until it answers /readyz
 
-The command works in namespaces of its own and removes them afterwards. It never
-touches a namespace that it did not create. It fails if an operation failed or an
-event did not arrive.`,
+The command works in namespaces of its own, and removes only those. It fails if an
+operation failed or an event did not arrive.`,
 		Example: `  exeunt bench --kubeconfig data/kubeconfig --pid $(pidof exeunt)
   exeunt bench watch --watchers 1000 --duration 30s
   exeunt bench start --kubeconfig data/kubeconfig -- exeunt serve`,
