@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -91,19 +92,23 @@ func TestForgedNames(t *testing.T) {
 	})
 }
 
-// TestForgedUID: an object of a backup takes no uid of an object that exists under another name: the restore says so, and
-// ends.
+// TestForgedUID: an object of a backup takes no uid of an object that exists under another name, or is in the archive under
+// one: the restore says so, and ends.
 func TestForgedUID(t *testing.T) {
 	each(t, func(w *world) {
 		w.create("namespaces:/m")
 		victim := w.create("configmaps:m/victim")
-		body := fmt.Sprintf(`{"metadata":{"name":"forged","namespace":"n","uid":%q},"data":{"a":"b"}}`, victim.UID)
-		r, err := w.forge(ownerOf("n"), "backup-uid", "configmaps", body)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if len(r.Status.Results) != 1 || r.Status.Results[0].Outcome != v1.Failed || strings.Contains(fmt.Sprint(r.Status), "victim") {
-			w.Errorf("%+v", r.Status)
+		removed := w.create("configmaps:m/victim-that-left")
+		w.delete(removed, background)
+		for i, uid := range []types.UID{victim.UID, removed.UID} {
+			body := fmt.Sprintf(`{"metadata":{"name":"forged","namespace":"n","uid":%q},"data":{"a":"b"}}`, uid)
+			r, err := w.forge(ownerOf("n"), fmt.Sprint("backup-uid-", i), "configmaps", body)
+			if err != nil {
+				w.Fatal(err)
+			}
+			if len(r.Status.Results) != 1 || r.Status.Results[0].Outcome != v1.Failed || strings.Contains(fmt.Sprint(r.Status), "victim") {
+				w.Errorf("%+v", r.Status)
+			}
 		}
 		if now, _ := w.get("configmaps:m/victim"); string(now.Body) != string(victim.Body) || w.exists("configmaps:n/forged") {
 			w.Error("the victim changed, or the forged object exists")

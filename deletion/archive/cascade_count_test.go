@@ -189,6 +189,7 @@ func TestCascadePages(t *testing.T) {
 			{kindtest.Almighty(), kind.SourceQuery{Limit: 1, Fields: cascade}, "1 then none, 1 then none"},
 			{kindtest.Almighty(), kind.SourceQuery{Limit: 5, Namespace: "other"}, "5 then 1, 1 then none"},
 			{mayGet("other"), kind.SourceQuery{Limit: 5}, "5 then none, 1 then none"},
+			{mayGet("other"), kind.SourceQuery{Limit: 5, Namespace: "other"}, "5 then 1, 1 then none"},
 			{kindtest.Almighty(), kind.SourceQuery{}, "14 then none"},
 		} {
 			if got := count(c.client, c.query); got != c.want {

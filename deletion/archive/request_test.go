@@ -364,14 +364,14 @@ func TestRestoresAreBounded(t *testing.T) {
 // TestFollowing: what an earlier pass created is not "restored before".
 func TestFollowing(t *testing.T) {
 	result := func(uid types.UID, o v1.Outcome) v1.RestoreResult { return v1.RestoreResult{UID: uid, Outcome: o} }
-	p := passed{before: 3, status: v1.RestoreStatus{Results: []v1.RestoreResult{
-		result("a", v1.Skipped), result("b", v1.Skipped), result("c", v1.Skipped), result("d", v1.Created),
+	p := passed{before: 4, status: v1.RestoreStatus{Results: []v1.RestoreResult{
+		result("a", v1.Skipped), result("b", v1.Skipped), result("c", v1.Skipped), result("d", v1.Created), result("f", v1.Failed),
 	}}}
 	p.status.Count()
-	got := p.following(v1.RestoreStatus{Created: 2, CalledOff: 1, Results: []v1.RestoreResult{
-		result("a", v1.Created), result("b", v1.Created), result("e", v1.CalledOff), result("d", v1.Awaited),
+	got := p.following(v1.RestoreStatus{Created: 3, CalledOff: 1, Results: []v1.RestoreResult{
+		result("a", v1.Created), result("b", v1.Created), result("e", v1.CalledOff), result("d", v1.Awaited), result("f", v1.Created), // and deleted again
 	}})
-	if got.Created != 3 || got.Skipped != 1 || got.CalledOff != 1 || len(got.Results) != 5 || got.Results[0].Outcome != v1.Created {
+	if got.Created != 4 || got.Skipped != 0 || got.CalledOff != 1 || len(got.Results) != 6 || got.Results[0].Outcome != v1.Created || got.Results[4].Outcome != v1.Failed {
 		t.Errorf("got %+v", got)
 	}
 	many := make([]v1.RestoreResult, mostResults+1)
@@ -481,6 +481,24 @@ func TestOwnRestoresAreListed(t *testing.T) {
 		}
 		if items := list.(*v1.RestoreList).Items; len(items) != 500 || items[0].Name != "mine" || items[0].Status.RequestedBy != "alice" {
 			w.Errorf("%d Restores, the first is %s, asked for by %q", len(items), items[0].Name, items[0].Status.RequestedBy)
+		}
+		// Another client that may read it stops it only if it could have asked for it.
+		bob := asUser("bob")
+		bob.Authorize = func(verb string, r schema.GroupResource, _, name string) error {
+			if verb == "get" {
+				return nil
+			}
+			return apierrors.NewForbidden(r, name, errors.New(verb))
+		}
+		if _, err := (requests{w.archive}).Delete(w.Context(), bob, "", "mine", false); !apierrors.IsForbidden(err) {
+			w.Errorf("a client that may only read stops a Restore: %v", err)
+		}
+		_ = w.stored("mine")
+		if _, err := (requests{w.archive}).Delete(w.Context(), asUser("bob"), "", "mine", false); err != nil {
+			w.Error(err)
+		}
+		if left, err := w.archive.load(w.Context(), "mine"); left != nil || err != nil {
+			w.Errorf("it is stopped, and there: %v, %v", left, err)
 		}
 	})
 }

@@ -190,6 +190,38 @@ func TestRevertAgainstWriters(t *testing.T) {
 	})
 }
 
+// TestRevertWithStatus: the status comes back if the client asks for it, and only then, also where nothing else has changed.
+func TestRevertWithStatus(t *testing.T) {
+	eachRevert(t, func(w *world) {
+		const name = "deployments.apps:n/reported"
+		report := func(replicas int) {
+			w.write(name, "status", func(wire map[string]any) { wire["status"] = map[string]any{"replicas": replicas} })
+		}
+		w.create(name)
+		report(1)
+		then := w.store.Revision()
+		report(5)
+		for _, c := range []struct {
+			with            bool
+			replicas, field string // a field that is changed
+		}{{false, "5", ""}, {true, "1", "status.replicas"}, {true, "1", ""}} {
+			status, err := w.archive.Restore(w.Context(), w.Client(), v1.RestoreSpec{Object: &v1.ObjectName{Kind: "namespace", Name: "n"}, To: fmt.Sprint(then), WithStatus: c.with})
+			if err != nil {
+				w.Fatal(err)
+			}
+			field := ""
+			for _, r := range status.Results {
+				for _, change := range r.Changes {
+					field += change.Field
+				}
+			}
+			if o, _ := w.get(name); field != c.field || !strings.Contains(string(o.Body), `"replicas":`+c.replicas+`}`) {
+				w.Errorf("with status %v: changed %q, and it is %s", c.with, field, o.Body)
+			}
+		}
+	})
+}
+
 // TestRevertOfARing: two objects that own each other are created again. A client that writes the first one of them before
 // the revert joins it with its owner keeps what it wrote; if it gave the object other owners, none are added.
 func TestRevertOfARing(t *testing.T) {
