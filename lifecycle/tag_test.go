@@ -20,6 +20,7 @@ func TestTagAnnotations(t *testing.T) {
 		"a/b":                                   ": a",
 		"[":                                     ": [",
 		strings.Repeat("a,", maxTagRules) + "b": ": a b",
+		strings.Repeat("a,", maxTagRules-1) + "b": "a b: c",
 	} {
 		yes, no, _ := strings.Cut(tags, ":")
 		m := map[string]string{ImmutableTags: text}
@@ -59,7 +60,8 @@ func TestTagAnnotations(t *testing.T) {
 	if !Confirms(of(ConfirmTag, "v1@sha256:a"), nil) || Released(of(ConfirmTag, "v1@sha256:a"), nil) != "v1@sha256:a" {
 		t.Error("a create with a confirmation needs no right")
 	}
-	for text, ok := range map[string]bool{"v1@sha256:a": true, "v1": false, "@sha256:a": false, "v1@a": false, "v1@sha256:a,v2@sha256:b": true, "": false} {
+	many := strings.Repeat(",v@sha256:a", maxTagRules)
+	for text, ok := range map[string]bool{many[1:]: true, "v@sha256:a" + many: false, "v1@sha256:a": true, "v1": false, "@sha256:a": false, "v1@a": false, "v1@sha256:a,v2@sha256:b": true, "": false} {
 		if refused := checkAnnotations(map[string]string{ConfirmTag: text}, nil, false) != nil; refused == ok {
 			t.Errorf("%q is refused: %t", text, refused)
 		}

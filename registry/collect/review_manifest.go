@@ -41,9 +41,9 @@ func manifestKey(repository int64, digest string) string {
 }
 
 func parseManifestKey(key string) (repository int64, digest string, err error) {
-	number, digest, ok := strings.Cut(key, "@")
+	number, digest, _ := strings.Cut(key, "@")
 	repository, err = strconv.ParseInt(number, 10, 64)
-	if !ok || err != nil || digest == "" {
+	if err != nil || digest == "" {
 		return 0, "", fmt.Errorf("%q is not a repository's id, @ and a digest", key)
 	}
 	return repository, digest, nil

@@ -93,6 +93,7 @@ func TestRetention(t *testing.T) {
 		}
 		spec := `{"selector":{"matchLabels":{"clean":"yes"}},"rules":[{"tags":["pr-*"],"keepLast":%d}]}`
 		w.policy("pr", fmt.Sprintf(spec, 1), false)
+		w.fails(w.retention.RunOne, "image_uses", "namespace shop: ")
 		w.retain()
 		w.wantTags("shop/web", "main pr-0 pr-1 pr-2 pr-3 pr-4 pr-5")
 		if state, would := w.statusOf("pr", "state"), w.statusOf("pr", "wouldTake"); state != "Observing" || would != "2" {

@@ -41,6 +41,7 @@ func TestStatus(t *testing.T) {
 		first := w.push("shop/web", "1", "1234567890")
 		w.push("shop/web", "2", "12345")
 		w.push("other", "1", "12345")
+		w.fails(w.repos.RunOne, "tags", "repository 1: ")
 		u := status("size 17, tags 2, manifests 2, reclaimable 0")
 		if at, _, _ := unstructured.NestedString(u.Object, "status", "lastPush"); at == "" {
 			w.Error("no last push")

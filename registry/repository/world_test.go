@@ -216,6 +216,16 @@ func (w *world) push(repo, tag, content string) string {
 	return d
 }
 
+// fails runs something while a table is missing: it fails, and says at what.
+func (w *world) fails(run func(context.Context) error, table, in string) {
+	w.Helper()
+	w.Exec("ALTER TABLE " + table + " RENAME TO missing")
+	if err := run(w.Context()); err == nil || !strings.Contains(err.Error(), in) {
+		w.Errorf("without the table %s: %v", table, err)
+	}
+	w.Exec("ALTER TABLE missing RENAME TO " + table)
+}
+
 // tryPush returns the first answer that is not 201, or the last one.
 func (w *world) tryPush(repo, tag, content string) *httptest.ResponseRecorder {
 	manifest, _, layer := image(content)
