@@ -32,7 +32,7 @@ import (
 var readsOne = []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"one"}}}
 
 // holding returns a control whose user jane holds rights: "VERB GROUP RESOURCE NAME" in all
-// namespaces, or with a fifth word in that one. The core group is "-".
+// namespaces, or with a fifth word in that one. The core group is "-", and all names are "*".
 func holding(rights []string) *Control {
 	o := rbac.Objects{
 		Roles: map[types.NamespacedName]*rbacv1.Role{}, ClusterRoles: map[string]*rbacv1.ClusterRole{"reader": {Rules: readsOne}},
@@ -42,6 +42,9 @@ func holding(rights []string) *Control {
 	for _, right := range rights {
 		f := strings.Fields(right)
 		rules := []rbacv1.PolicyRule{{Verbs: f[:1], APIGroups: []string{strings.TrimPrefix(f[1], "-")}, Resources: f[2:3], ResourceNames: f[3:4]}}
+		if f[3] == "*" {
+			rules[0].ResourceNames = nil
+		}
 		if len(f) == 4 {
 			o.ClusterRoles[right] = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: right}, Rules: rules}
 			o.ClusterRoleBindings[right] = &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: right}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: right}, Subjects: jane}
@@ -55,8 +58,8 @@ func holding(rights []string) *Control {
 	return NewControl(directory.Of(o), Config{})
 }
 
-// confirmed marks a write that Confirms.
-const confirmed = "example.com/confirmed"
+// confirmed marks a write that Confirms, hastened one that Hastens, and expiring one of a policy of Secrets.
+const confirmed, hastened, expiring = "example.com/confirmed", "example.com/hastened", "example.com/expiring"
 
 func configMap(change func(*corev1.ConfigMap)) *corev1.ConfigMap {
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "c"}}
@@ -157,6 +160,8 @@ func TestCheckWrite(t *testing.T) {
 		signs      = "sign certificates.k8s.io signers " + client
 		signsK     = "sign certificates.k8s.io signers kubernetes.io/*"
 		attests    = "attest certificates.k8s.io signers " + client
+		sweeps     = "delete - secrets * shop"
+		lists      = "list - secrets * shop"
 		attestsK   = "attest certificates.k8s.io signers kubernetes.io/*"
 		never      = "never" // no right is enough
 	)
@@ -214,6 +219,9 @@ func TestCheckWrite(t *testing.T) {
 		{"replace a finalizer", finalized("a/b", "c/d"), finalized("a/b", "e/f"), one(finalizes)},
 		{"finalizers stay", finalized("a/b"), finalized("a/b"), none},
 		{"confirm", plain, annotated(confirmed), one(confirms)},
+		{"expire earlier", plain, annotated(hastened), one(deletes)},
+		{"create what expires", nil, annotated(hastened), one(deletes)},
+		{"a policy of expiry", nil, annotated(expiring), one(sweeps, lists)},
 		{"a weaker guard", plain, annotated(weaker), one(confirms)},
 		{"an owner, a finalizer and a confirmation", plain, configMap(func(c *corev1.ConfigMap) {
 			c.OwnerReferences, c.Finalizers, c.Annotations = []metav1.OwnerReference{ob}, []string{"a/b"}, map[string]string{confirmed: ""}
@@ -299,6 +307,10 @@ func writeOf(now, old runtime.Object) Write {
 		},
 	}
 	_, w.Confirms = w.Meta.GetAnnotations()[confirmed]
+	_, w.Hastens = w.Meta.GetAnnotations()[hastened]
+	if _, ok := w.Meta.GetAnnotations()[expiring]; ok {
+		w.Expires = []schema.GroupResource{{Resource: "secrets"}}
+	}
 	_, w.Weakens = w.Meta.GetAnnotations()[weaker]
 	if old != nil {
 		w.Old, w.OldMeta = old, old.(metav1.Object)

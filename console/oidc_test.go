@@ -143,6 +143,7 @@ func TestOIDCRefusals(t *testing.T) {
 	}{
 		"another browser's attempt": {func(state string) string { return "code=right&state=" + state }, foreign, "", failedExpired},
 		"no attempt":                {func(state string) string { return "code=right&state=" + state }, &http.Cookie{Name: "x"}, "", failedExpired},
+		"no attempt and no state":   {func(string) string { return "code=right&state=" }, &http.Cookie{Name: "x"}, "", failedExpired},
 		"an empty state":            {func(string) string { return "code=right&state=" }, &http.Cookie{Name: attemptCookie, Value: "..x"}, "", failedExpired},
 		"refused by the provider":   {func(state string) string { return "error=access_denied&state=" + state }, nil, "", failedDenied},
 		"an unknown code":           {func(state string) string { return "code=wrong&state=" + state }, nil, "", failedProvider},

@@ -108,6 +108,8 @@ func TestPods(t *testing.T) {
 		w.must("pods", "c", pod)
 		larger := `,"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"600m"},"limits":{"memory":"1Gi"}}}]}`
 		w.refused(w.replace("pods", "b", larger), "exceeded quota: q, requested: requests.cpu=100m, used: requests.cpu=1, limited: requests.cpu=1")
+		wider := `,"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"500m"},"limits":{"memory":"5Gi"}}}]}`
+		w.refused(w.replace("pods", "b", wider), "exceeded quota: q, requested: limits.memory=4Gi, used: limits.memory=2Gi, limited: limits.memory=5Gi")
 		if got := w.status("q"); got != "map[limits.memory:2Gi pods:2 requests.cpu:1]" {
 			t.Error(got)
 		}

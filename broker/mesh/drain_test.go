@@ -79,7 +79,7 @@ func TestDrain(t *testing.T) {
 				t.Errorf("heartbeat while draining: %+v, %v", beat, err)
 			}
 			seen, err := w.mesh.Peers(t.Context(), peer.Node, 0, 0)
-			if err != nil || len(seen.Peers) != 1 || seen.Peers[0] != (v1alpha1.Peer{UID: n.UID, Name: "alpha", Address: "192.0.2.1:7000", Phase: v1alpha1.PhaseDraining}) {
+			if err != nil || len(seen.Peers) != 1 || seen.Peers[0] != (v1alpha1.Peer{UID: n.UID, Name: "alpha", Address: "192.0.2.1:65535", Phase: v1alpha1.PhaseDraining}) {
 				t.Errorf("peers: %+v, %v", seen, err)
 			}
 			w.check()

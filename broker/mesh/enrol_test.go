@@ -18,7 +18,7 @@ func TestEnrol(t *testing.T) {
 		}
 		o := w.object("alpha")
 		if o == nil || string(o.UID) != n.UID || o.Status.Phase != v1alpha1.PhaseReady || o.Spec.TokenID != n.token.ID ||
-			o.Spec.Address != "192.0.2.1:7000" || o.Spec.DrainTimeoutSeconds != 30 {
+			o.Spec.Address != "192.0.2.1:65535" || o.Spec.DrainTimeoutSeconds != 30 {
 			t.Errorf("object: %+v", o)
 		}
 		if shown := w.shown(n.token); shown.Node != "alpha" || shown.Text != "" || shown.CreatedBy != "jo" || shown.EndedAt == nil {
@@ -72,6 +72,7 @@ func TestDenials(t *testing.T) {
 			{"bad address", fresh.Text, func(r *v1alpha1.EnrolRequest) { r.Address = "here" }, reasonInvalid},
 			{"address of everything", fresh.Text, func(r *v1alpha1.EnrolRequest) { r.Address = "0.0.0.0:70" }, reasonInvalid},
 			{"port zero", fresh.Text, func(r *v1alpha1.EnrolRequest) { r.Address = "192.0.2.1:0" }, reasonInvalid},
+			{"port too large", fresh.Text, func(r *v1alpha1.EnrolRequest) { r.Address = "192.0.2.1:65536" }, reasonInvalid},
 			{"endless drain", fresh.Text, func(r *v1alpha1.EnrolRequest) { r.DrainTimeoutSeconds = 3601 }, reasonInvalid},
 		} {
 			r := request(c.token, "new")

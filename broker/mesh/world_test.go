@@ -94,7 +94,7 @@ func (w *world) mint() v1alpha1.Token {
 
 // request is an enrolment by a token, with a fresh nonce and secret.
 func request(token, name string) v1alpha1.EnrolRequest {
-	return v1alpha1.EnrolRequest{Token: token, Nonce: rand.Text(), Secret: newSecret(), Name: name, Address: "192.0.2.1:7000"}
+	return v1alpha1.EnrolRequest{Token: token, Nonce: rand.Text(), Secret: newSecret(), Name: name, Address: "192.0.2.1:65535"}
 }
 
 func newSecret() string { return (rand.Text() + rand.Text())[:43] }

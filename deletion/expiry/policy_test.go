@@ -466,6 +466,7 @@ func TestPolicyIsChecked(t *testing.T) {
 		`{"resources":["a","a"],"expire":{"after":"1h"}}`:                                 "twice",
 		`{"resources":["a"],"expire":{"after":"1"}}`:                                      "duration",
 		`{"resources":["a"],"expire":{"after":"1h","since":"Condition"}}`:                 "conditions",
+		`{"resources":["a"],"expire":{"after":"1h","conditions":[{"type":"Ready"}]}}`:     "conditions",
 		`{"resources":["a"],"expire":{"after":"1h"},"condition":"object.x +"}`:            "condition",
 		`{"resources":["a"],"expire":{"after":"1h"},"condition":"1"}`:                     "must evaluate to bool",
 		`{"resources":["a"],"expire":{"after":"1h"},"fieldSelector":"a"}`:                 "fieldSelector",
