@@ -46,13 +46,13 @@ func (c *compactor) next(now time.Time, current int64) int64 {
 }
 
 // runCompactor compacts, expires and returns disk space every CompactEvery until
-// ctx ends. The first run is CompactEvery after the start, since it may be long.
+// ctx ends, counted from the begin of a run. The first run is CompactEvery after the start, since it may be long.
 func (s *Store) runCompactor(ctx context.Context) {
 	c := compactor{keepFor: s.opts.KeepFor, keepRevisions: s.opts.KeepRevisions}
 	before := s.Revision()
 	c.next(s.now(), before)
-	for task.Sleep(ctx, s.opts.CompactEvery) {
-		current := s.Revision()
+	for pause := s.opts.CompactEvery; task.Sleep(ctx, pause); {
+		begin, current := time.Now(), s.Revision()
 		err := s.compact(ctx, c.next(s.now(), current))
 		if err == nil {
 			err = s.expiry.Run(ctx)
@@ -69,7 +69,7 @@ func (s *Store) runCompactor(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("compaction failed", "error", err)
 		}
-		before = current
+		before, pause = current, s.opts.CompactEvery-time.Since(begin)
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *Store) compact(ctx context.Context, to int64) error {
 		return err
 	}
 	// What is compacted may not be moved: in a restored backup.
-	if err := s.past.Move(ctx, max(min(to, current), compacted)); err != nil {
+	if err := s.past.Move(ctx, max(min(to, current), compacted), s.opts.CompactEvery); err != nil {
 		return fmt.Errorf("compact to %d: %w", to, err)
 	}
 	return nil

@@ -179,3 +179,37 @@ func TestSpaceComesBack(t *testing.T) {
 		t.Errorf("the write-ahead log has %d bytes: %v", size, err)
 	}
 }
+
+// TestMoveBehind: a compaction that is behind stops when its time is over. The rest stays in the log, with all versions, until
+// the next ones move it.
+func TestMoveBehind(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		s := run(t, Options{DB: db, CompactEvery: time.Hour, History: HistoryOptions{For: time.Hour}}).Store
+		createNamespace(t, s, "a")
+		all := make([]object.Object, 1500) // a step takes fewer
+		workers(64, len(all), func(n int) { all[n-1] = create(t, s, newRequest("a", fmt.Sprint(n))) })
+		workers(64, len(all), func(n int) { change(t, s, all[n-1], "later") })
+		runs, moved, to := 0, int64(0), s.Revision()
+		for ; moved < to; runs++ {
+			if err := s.past.Move(t.Context(), to, 0); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Row(t.Context(), `SELECT moved FROM revision`, nil, &moved); err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(all); i += 50 {
+				n := 0
+				err := s.Versions(t.Context(), all[i].Key, to+1, func(string, Version) bool { n++; return true })
+				if err != nil || n != 2 {
+					t.Fatalf("%s has %d versions at %d of %d: %v", all[i].Key, n, moved, to, err)
+				}
+			}
+		}
+		if runs < 2 {
+			t.Errorf("all was moved in %d run", runs)
+		}
+		if old, large := s.past.Left(); old+large != 0 {
+			t.Errorf("%d versions left", old+large)
+		}
+	})
+}

@@ -19,7 +19,6 @@ const (
 	moveStep  = 4000 // changes per transaction; the first of each object counts as newChunk changes, for its row
 	newChunk  = 4
 	moveBytes = 16 << 20 // of bodies in memory
-	hurryFrom = 100_000  // revisions behind, from which on the mover does not pause
 	// Jump is a gap between two revisions that only a restored backup makes: nothing is lost in it.
 	Jump = 500_000_000_000
 )
@@ -28,9 +27,10 @@ const (
 //
 // A step reads and compresses without a lock: the states it reads are replaced, so nothing changes them. Its
 // transaction compares revision.moved with what the step began from, so of two replicas that move at once one
-// does nothing. Between steps it sleeps as long as the last one ran, unless it is far behind.
-func (h *History) Move(ctx context.Context, to int64) error {
-	for {
+// does nothing. Between steps it sleeps as long as the last one ran, or less if it would not end within the given time
+// otherwise. If that passes, it returns: the rest stays in the log, which is then longer than it should be, and is moved later.
+func (h *History) Move(ctx context.Context, to int64, within time.Duration) error {
+	for end := time.Now().Add(within); ; {
 		begin := time.Now()
 		var from int64
 		if _, err := h.DB.Row(ctx, readMoved, nil, &from); err != nil || from >= to {
@@ -49,10 +49,24 @@ func (h *History) Move(ctx context.Context, to int64) error {
 		if err != nil {
 			return fmt.Errorf("move to the history: %w", err)
 		}
-		if to-m.to < hurryFrom && len(m.chunks) > 0 {
-			task.Sleep(ctx, time.Since(begin))
+		left := time.Until(end)
+		if left <= 0 {
+			return nil
+		}
+		if len(m.chunks) > 0 {
+			task.Sleep(ctx, pause(time.Since(begin), left, m.to-m.from, to-m.to))
 		}
 	}
+}
+
+// pause is how long to sleep after a step that took a time and moved done revisions, if the rest is to end in the time that
+// is left.
+func pause(took, left time.Duration, done, rest int64) time.Duration {
+	steps := (rest + done - 1) / done
+	if steps == 0 {
+		return 0 // the next run begins later
+	}
+	return max(min(left/time.Duration(steps)-took, took), 0)
 }
 
 // move is one step.
