@@ -126,6 +126,9 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 		return nil, object.BadRequestf("metadata.name: %s", problem)
 	}
 	s.Status.Phase = v1.Running
+	if found.revert != nil { // before the first write: a pass that is killed or fails does not report what it wrote
+		s.Status.Before = object.Object{Revision: found.before}.ResourceVersion()
+	}
 	a.begun.Store(s.name, found)
 	defer a.begun.Delete(s.name)
 	if err := a.insert(ctx, s); err != nil {
@@ -214,8 +217,6 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, slice)
-	defer cancel()
 	client := (*clientOf)(ctx, kind.UserOf(s.User.Username, s.User.UID, s.User.Groups, s.User.Extra))
 	// The cascade goes on until its owners are back: the first pass does not read again
 	// what the request has just read.
@@ -227,6 +228,9 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 		}
 	}
 	f.operation = string(s.UID)
+	// Reading has the time of the review's lease: what takes longer than a slice would begin again for ever.
+	ctx, cancel := context.WithTimeout(ctx, slice)
+	defer cancel()
 	ctx = store.WithAuthor(ctx, store.Author{User: s.User.Username, Client: "exeunt-restore", Verb: "restore", RequestID: string(s.UID)})
 	p, err := a.pass(ctx, client, names, s.Spec, s.Target, f)
 	if err != nil {

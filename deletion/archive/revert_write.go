@@ -40,7 +40,8 @@ func (r *restoration) revert(ctx context.Context, todo *reversal, timeUp func() 
 			}
 			return err
 		})
-		if err != nil {
+		late := errors.Is(ctx.Err(), context.DeadlineExceeded) // what a write that took too long did is found by the next pass
+		if err != nil && !late {
 			return nil, false, err
 		}
 		for _, result := range done {
@@ -48,7 +49,7 @@ func (r *restoration) revert(ctx context.Context, todo *reversal, timeUp func() 
 				results = append(results, result)
 			}
 		}
-		if timeUp() {
+		if late || timeUp() {
 			return results, true, nil
 		}
 	}
