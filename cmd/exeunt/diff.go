@@ -41,7 +41,7 @@ not be compared.`,
 				}
 				err = s.Print(cmd.OutOrStdout(), found, func(p past.Printer) { past.Write(p, found, "was", "nothing has changed") })
 				if err == nil && len(found) > 0 {
-					err = fmt.Errorf("%s differ", counted(len(found), "object"))
+					err = fmt.Errorf("%s changed", counted(len(found), "object"))
 				}
 				return err
 			}

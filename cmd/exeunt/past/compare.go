@@ -144,6 +144,7 @@ func content(ctx context.Context, s Session, namespace, when string, notes io.Wr
 			gvr := schema.GroupVersionResource{Group: group.Group.Name, Version: version, Resource: r.Name}
 			revision, err := all.list(ctx, s, prefix+ResourcePath(gvr, namespace), gvr.GroupVersion().WithKind(r.Kind))
 			switch {
+			case prefix != "" && apierrors.IsNotFound(err): // its definition is younger
 			case apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) && len(all) > 0:
 				fmt.Fprintf(notes, "%s are left out: %v\n", gvr.Resource, err)
 			case err != nil:
