@@ -105,11 +105,14 @@ func (w *world) budget(name, spec, status string) {
 
 func TestEviction(t *testing.T) {
 	w := newWorld(t, store.Options{})
-	for _, name := range []string{"free", "pending", "held", "sick", "dry"} {
+	for _, name := range []string{"free", "pending", "held", "sick", "weak", "dry", "failed", "succeeded"} {
 		w.pod(name, `,"nodeName":"n1"`)
 		if name != "pending" {
-			w.running(name, map[bool]string{true: "False", false: "True"}[name == "sick"])
+			w.running(name, map[bool]string{true: "False", false: "True"}[name == "sick" || name == "weak"])
 		}
+	}
+	for name, phase := range map[string]string{"failed": "Failed", "succeeded": "Succeeded"} {
+		w.want(http.StatusOK, "PATCH", pods+"/"+name+"/status", `{"status":{"phase":"`+phase+`"}}`, "Content-Type: application/merge-patch+json")
 	}
 	if r := w.evict("free", ""); r.code != http.StatusCreated || r.get("status") != "Success" {
 		t.Fatalf("eviction without a budget: %d %s", r.code, r.body)
@@ -128,16 +131,25 @@ func TestEviction(t *testing.T) {
 	if got := w.want(http.StatusOK, "GET", pods+"/held", "").get("metadata.deletionTimestamp"); got != "" {
 		t.Errorf("the held pod is being deleted")
 	}
-	for _, name := range []string{"pending", "sick", "free"} { // they cost the budget nothing
+	for _, name := range []string{"pending", "sick", "free", "failed", "succeeded"} { // they cost the budget nothing
 		if r := w.evict(name, ""); r.code != http.StatusCreated {
 			t.Errorf("eviction of %s: %d %s", name, r.code, r.body)
 		}
 	}
+	w.want(http.StatusOK, "PATCH", budgetsPath+"/b/status", `{"status":{"currentHealthy":1}}`, "Content-Type: application/merge-patch+json")
+	if r := w.evict("weak", ""); r.code != http.StatusTooManyRequests {
+		t.Errorf("eviction of a pod that may become healthy, where too few are: %d %s", r.code, r.body)
+	}
+	w.want(http.StatusOK, "PATCH", budgetsPath+"/b", `{"spec":{"unhealthyPodEvictionPolicy":"AlwaysAllow"}}`, "Content-Type: application/merge-patch+json")
+	if r := w.evict("weak", ""); r.code != http.StatusCreated {
+		t.Errorf("with AlwaysAllow: %d %s", r.code, r.body)
+	}
+	w.want(http.StatusOK, "PATCH", budgetsPath+"/b/status", `{"status":{"currentHealthy":2}}`, "Content-Type: application/merge-patch+json")
 	w.want(http.StatusOK, "PATCH", budgetsPath+"/b", `{"spec":{"minAvailable":2}}`, "Content-Type: application/merge-patch+json")
 	if r := w.evict("held", ""); r.code != http.StatusTooManyRequests || r.get("details.retryAfterSeconds") != "10" {
 		t.Errorf("eviction with a budget that the controller has not seen: %d %s", r.code, r.body)
 	}
-	w.want(http.StatusOK, "PATCH", budgetsPath+"/b/status", `{"status":{"observedGeneration":2,"disruptionsAllowed":1}}`, "Content-Type: application/merge-patch+json")
+	w.want(http.StatusOK, "PATCH", budgetsPath+"/b/status", `{"status":{"observedGeneration":3,"disruptionsAllowed":1}}`, "Content-Type: application/merge-patch+json")
 	if r := w.evict("dry", `,"deleteOptions":{"dryRun":["All"]}`); r.code != http.StatusCreated {
 		t.Errorf("dry run: %d %s", r.code, r.body)
 	}
