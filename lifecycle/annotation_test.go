@@ -57,6 +57,7 @@ func TestEveryAnnotationIsInTheTable(t *testing.T) {
 		"lifecycle.exeunt.dev/v1":                 "the API group",
 		"lifecycle.exeunt.dev/content-lost":       "a label",
 		"lifecycle.exeunt.dev/cascade":            "of audit events",
+		"lifecycle.exeunt.dev/announce-expiry":    "a label",
 		"lifecycle.exeunt.dev/policy":             "of audit events",
 		"lifecycle.exeunt.dev/removed":            "of audit events",
 		"lifecycle.exeunt.dev/marked":             "of audit events",
