@@ -61,6 +61,7 @@ func runExpiry(ctx context.Context, config Config, jobs bool) (Result, error) {
 		own.path = strings.Replace(strings.Replace(own.path, "/api/v1/", "/apis/batch/v1/", 1), "/configmaps", "/jobs", 1)
 		lead *= 2
 	}
+	lead = max(lead, 2*own.Duration) // for few objects on a busy machine
 	if err := ensureNamespace(ctx, own.pool.client(0), own.expiryNamespace(), ""); err != nil {
 		return Result{}, err
 	}

@@ -79,11 +79,13 @@ func (r *Registry) serveLive(w http.ResponseWriter, req *http.Request, to Reques
 	if err == nil {
 		err = r.sendRest(w, req, to, sent)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return nil
+	case req.Context().Err() == nil:
 		r.log.Warn("registry cache: broke off a blob", "repository", to.Repository, "digest", to.Digest.String(), "sent", sent, "error", err)
-		panic(http.ErrAbortHandler)
 	}
-	return nil
+	panic(http.ErrAbortHandler) // the client must notice
 }
 
 // follow sends bytes as they come, until the fetch has ended.
