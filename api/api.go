@@ -67,7 +67,8 @@ type Config struct {
 	// MaxRequests limits the requests that are served at once, without watches. 0:
 	// inflight.DefaultRequests.
 	MaxRequests int
-	// NoControllers says that nothing removes the content of namespaces.
+	// NoControllers says that nothing removes the content of namespaces, and that an object with a grace period of 0
+	// is marked before it is removed, in two steps, as kube-apiserver does. A crash between them leaves the mark.
 	NoControllers bool
 	// Full reports whether writes that need more space are refused. Nil if they never are.
 	Full func() bool

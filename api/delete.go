@@ -108,8 +108,30 @@ func (r *resource) delete(ctx context.Context, key object.Key, options *metav1.D
 		options = metav1.NewDeleteOptions(0)
 	}
 	r.warnOrphans(ctx, options)
-	result, err := r.api.Store.Delete(ctx, r.deleteRequest(ctx, key, options, cascade))
+	request := r.deleteRequest(ctx, key, options, cascade)
+	result, err := r.api.Store.Delete(ctx, request)
+	result, err = r.removeMarked(ctx, request, result, err)
 	return result, r.afterDelete(ctx, key, options, result, err)
+}
+
+// removeMarked removes an object that its rules have only marked before: see
+// lifecycle.Rules.MarkFirst. Who was faster may have removed it.
+func (r *resource) removeMarked(ctx context.Context, request store.DeleteRequest, marked store.DeleteResult, err error) (store.DeleteResult, error) {
+	if err != nil || !request.Rules.MarkFirst || marked.Outcome != lifecycle.Mark {
+		return marked, err
+	}
+	m, err := object.ParseMeta(marked.Object.Body)
+	if err != nil || !lifecycle.RemoveNow(marked.Object.Body, m, request.Rules) {
+		return marked, err
+	}
+	request.Options.Preconditions = &metav1.Preconditions{UID: &marked.Object.UID}
+	result, err := r.api.Store.Delete(ctx, request)
+	if object.Is(err, object.NotFound) || object.Is(err, object.Conflict) {
+		result, err = marked, nil
+		result.Outcome = lifecycle.Remove
+	}
+	result.Again = marked.Again
+	return result, err
 }
 
 func (r *resource) warnOrphans(ctx context.Context, options *metav1.DeleteOptions) {
@@ -119,11 +141,13 @@ func (r *resource) warnOrphans(ctx context.Context, options *metav1.DeleteOption
 }
 
 func (r *resource) deleteRequest(ctx context.Context, key object.Key, options *metav1.DeleteOptions, cascade string) store.DeleteRequest {
+	dry, rules := dryrun.IsDryRun(options.DryRun), r.v.Kind.Rules
+	rules.MarkFirst = r.api.NoControllers && !dry
 	return store.DeleteRequest{
 		Key:     key,
 		Options: *options,
-		Rules:   r.v.Kind.Rules,
-		DryRun:  dryrun.IsDryRun(options.DryRun),
+		Rules:   rules,
+		DryRun:  dry,
 		Actor:   clientName(ctx),
 		Cascade: cascade,
 

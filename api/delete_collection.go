@@ -151,6 +151,7 @@ func (c *collectionDelete) deleteSome(ctx context.Context, objects []object.Obje
 	}
 	results, errs := c.api.Store.DeleteAll(ctx, requests)
 	for i, o := range objects {
+		results[i], errs[i] = c.removeMarked(ctx, requests[i], results[i], errs[i])
 		count(results[i], c.afterDelete(ctx, o.Key, c.options, results[i], errs[i]))
 	}
 	return failed

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
 	"github.com/exeunt/exeunt/kind/builtin"
 )
@@ -233,9 +234,9 @@ func (e *evictions) remove(ctx context.Context, name string, how *metav1.DeleteO
 				return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, name, fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *v, pod.ResourceVersion))
 			}
 		}
-		pod.Status.Conditions = withCondition(pod.Status.Conditions, corev1.PodCondition{
+		podutil.UpdatePodCondition(&pod.Status, &corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting",
-		}, metav1.NewTime(e.pods.api.Now()))
+		})
 		return pod, nil
 	})
 	w, _, err := pods.update(ctx, pods.key(ctx, name), updating{UpdatedObjectInfo: info})

@@ -17,6 +17,7 @@ import (
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/exeunt/exeunt/api/fieldowner"
@@ -33,17 +34,11 @@ func isPod(v *kind.Version) bool { return v.Kind.Group == "" && v.Kind.Name == "
 
 // addPodParts serves the subresources of pods besides their status.
 func (a *API) addPodParts(e *endpoint, v *kind.Version) error {
-	reset := func(paths ...string) map[fieldpath.APIVersion]*fieldpath.Set {
-		set := fieldpath.NewSet()
-		for _, p := range paths {
-			set.Insert(fieldpath.MakePathOrDie(p))
-		}
-		return map[fieldpath.APIVersion]*fieldpath.Set{"v1": set}
-	}
-	if err := a.addSubresource(e, v, "ephemeralcontainers", builtin.PodEphemeralStrategy(), reset("status")); err != nil {
+	reset := map[fieldpath.APIVersion]*fieldpath.Set{"v1": fieldpath.NewSet(fieldpath.MakePathOrDie("status"))}
+	if err := a.addSubresource(e, v, "ephemeralcontainers", builtin.PodEphemeralStrategy(), reset); err != nil {
 		return err
 	}
-	if err := a.addSubresource(e, v, "resize", builtin.PodResizeStrategy(), reset("status")); err != nil {
+	if err := a.addSubresource(e, v, "resize", builtin.PodResizeStrategy(), reset); err != nil {
 		return err
 	}
 	if err := a.addNamedCreate(e, v, "binding", bindingKind, &bindings{e.main}); err != nil {
@@ -113,7 +108,7 @@ func (r *resource) bind(ctx context.Context, b *corev1.Binding, dryRun bool) (ru
 		if err := assign(pod, b); err != nil {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, b.Name, err)
 		}
-		pod.Status.Conditions = withCondition(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(r.api.Now()))
+		podutil.UpdatePodCondition(&pod.Status, &corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue})
 		return pod, nil
 	})
 	if _, _, err := pods.update(genericrequest.WithNamespace(ctx, b.Namespace), pods.key(ctx, b.Name), updating{UpdatedObjectInfo: info, dryRun: dryRun}); err != nil {
@@ -159,20 +154,4 @@ func assign(pod *corev1.Pod, b *corev1.Binding) error {
 		metav1.SetMetaDataLabel(&pod.ObjectMeta, key, value)
 	}
 	return nil
-}
-
-// withCondition sets a condition. The time of the transition moves only with the status.
-func withCondition(conditions []corev1.PodCondition, c corev1.PodCondition, now metav1.Time) []corev1.PodCondition {
-	c.LastTransitionTime = now
-	for i := range conditions {
-		if conditions[i].Type != c.Type {
-			continue
-		}
-		if conditions[i].Status == c.Status {
-			c.LastTransitionTime = conditions[i].LastTransitionTime
-		}
-		conditions[i] = c
-		return conditions
-	}
-	return append(conditions, c)
 }

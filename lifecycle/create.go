@@ -206,6 +206,10 @@ type Rules struct {
 	// whether the deletion is graceful at all. Nil means never.
 	Graceful func(body []byte, requested *int64) (seconds int64, graceful bool)
 
+	// MarkFirst says that a graceful deletion with no time left is written before the object
+	// is removed by a second delete, as kube-apiserver does: so watches see its deletion time.
+	MarkFirst bool
+
 	// NoGrace: the mark of a deletion is its time alone. The object gets no grace
 	// period and keeps its generation, as Kubernetes marks a Namespace and a
 	// CustomResourceDefinition. Graceful must be nil.

@@ -105,7 +105,7 @@ func BeforeDelete(d Deletion) (Decision, error) {
 			return Decision{}, fmt.Errorf("mark body as deleting: %w", err)
 		}
 	}
-	waits := manner == graceful && *m.DeletionGracePeriodSeconds > 0
+	waits := manner == graceful && (d.Rules.MarkFirst || *m.DeletionGracePeriodSeconds > 0)
 	if len(m.Finalizers) == 0 && !waits && removable(d.Rules, body) {
 		asStored.Outcome = Remove
 		if manner == graceful {

@@ -287,9 +287,12 @@ func createNamespace(ctx context.Context, st *store.Store, kinds *kind.Registry,
 	if !ok {
 		return errors.New("no Namespace kind")
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	builtin.Scheme().Default(ns)
 	creation := lifecycle.Creation{Now: time.Now(), UID: types.UID(uuid.NewString())}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, ManagedFields: []metav1.ManagedFieldsEntry{{
+		Manager: "exeunt", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", Time: &metav1.Time{Time: creation.Now}, FieldsType: "FieldsV1",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/metadata.name":{}}}}`)},
+	}}}}
+	builtin.Scheme().Default(ns)
 	made, _, err := v.Prepare(ctx, v.Strategy, ns, creation, nil)
 	if err != nil {
 		return err

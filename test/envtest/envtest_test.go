@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -119,6 +120,7 @@ func TestAsEnvtest(t *testing.T) {
 		t.Errorf("the pod has volumes %v and the account %q", pod.Spec.Volumes, pod.Spec.ServiceAccountName)
 	}
 	must(t, c.CoreV1().Namespaces().Delete(ctx, "shop", metav1.DeleteOptions{}))
+	seesMarks(t, c)
 
 	server := env.ControlPlane.GetAPIServer()
 	must(t, server.Stop())
@@ -151,6 +153,41 @@ func TestAsEnvtest(t *testing.T) {
 	}
 	if text := printed.String(); strings.Count(text, "ignores") != 2 || !strings.Contains(text, "ignores --enable-admission-plugins --feature-gates\n") {
 		t.Errorf("each start names the ignored flags in one line: %s", text)
+	}
+}
+
+// seesMarks: a watch has the deletion time of a pod that no node runs before it has its removal. Controllers act on it.
+func seesMarks(t *testing.T, c kubernetes.Interface) {
+	t.Helper()
+	ctx, pods := t.Context(), c.CoreV1().Pods("default")
+	for _, step := range []struct {
+		remove func() error
+		events []watch.EventType
+	}{
+		{func() error { return pods.Delete(ctx, "marked-0", metav1.DeleteOptions{}) }, []watch.EventType{watch.Modified, watch.Deleted}},
+		{func() error {
+			return pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "marked"})
+		}, []watch.EventType{watch.Modified, watch.Modified, watch.Deleted, watch.Deleted}},
+	} {
+		var version string
+		for i := range 2 {
+			pod, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("marked-", i), Labels: map[string]string{"marked": ""}},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
+			if !apierrors.IsAlreadyExists(err) {
+				must(t, err)
+				version = pod.ResourceVersion
+			}
+		}
+		w, err := pods.Watch(ctx, metav1.ListOptions{LabelSelector: "marked", ResourceVersion: version})
+		must(t, err)
+		must(t, step.remove())
+		for _, want := range step.events {
+			e := <-w.ResultChan()
+			if pod, ok := e.Object.(*corev1.Pod); !ok || e.Type != want || pod.DeletionTimestamp == nil || *pod.DeletionGracePeriodSeconds != 0 {
+				t.Errorf("want %s with the deletion time, not %s %v", want, e.Type, e.Object)
+			}
+		}
+		w.Stop()
 	}
 }
 
