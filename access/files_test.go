@@ -3,6 +3,7 @@ package access
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"io"
 	"maps"
 	"net"
@@ -59,6 +60,16 @@ func TestFiles(t *testing.T) {
 	}
 	if got := id.Expiries(); !maps.Equal(got, want) {
 		t.Errorf("the certificates expire at %v, want %v", got, want)
+	}
+	older := open(t, filepath.Join(dir, "older"), names, time.Now().Add(-time.Hour))
+	for _, order := range [][]*Identity{{older, first}, {first, older}} {
+		var both []byte
+		for _, by := range order {
+			both = append(both, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: by.Authority.Raw})...)
+		}
+		if got := firstExpiry(both); got == nil || !got.Equal(older.Authority.NotAfter) {
+			t.Errorf("the first of two authorities expires at %v, not %v", got, older.Authority.NotAfter)
+		}
 	}
 	server := serve(t, id)
 	address := server.Listener.Addr().String()

@@ -96,6 +96,9 @@ func TestReauthenticate(t *testing.T) {
 
 // TestRefusalsArePrintable: what a refusal quotes of a header is printable, and has at most 100 bytes.
 func TestRefusalsArePrintable(t *testing.T) {
+	if FromPage(&http.Request{Header: http.Header{"Origin": {"null"}}}) == "" {
+		t.Error("a page without an origin is one of a server without a name")
+	}
 	for value, shown := range map[string]string{
 		strings.Repeat("y", 10_000):             strings.Repeat("y", 100) + ")",
 		strings.Repeat("y", 99) + "\x1b[31m":    strings.Repeat("y", 99) + "?)",

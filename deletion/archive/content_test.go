@@ -38,6 +38,11 @@ func TestLeftBehind(t *testing.T) {
 			}
 		}
 		w.want(w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "shop", Name: "b"}}), "ConfigMap/b created")
+		said := ""
+		call := kind.Call{Client: asUser("alice"), Warn: func(text string) { said += text }}
+		if _, err := w.archive.answer(w.Context(), &v1.Restore{Spec: v1.RestoreSpec{Object: name, DryRun: true}}, call); err != nil || !strings.HasPrefix(said, "2 more objects of cascade") {
+			w.Errorf("the client is told %q, %v", said, err)
+		}
 		if status := w.restore(v1.RestoreSpec{Object: name}); status.LeftBehind != 2 {
 			w.Errorf("%d objects are left behind, want 2", status.LeftBehind)
 		}

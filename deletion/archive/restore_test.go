@@ -63,6 +63,12 @@ func TestRestoreByName(t *testing.T) {
 		if status.Results[0].UID != second.UID {
 			w.Errorf("restored %s, want the newest, %s", status.Results[0].UID, second.UID)
 		}
+		w.delete(w.create("configmaps:n/taken"), background)
+		holder := w.create("configmaps:n/taken")
+		status = w.restore(v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "taken"}})
+		if len(status.Results) != 1 || status.Results[0].ConflictsWith != holder.UID {
+			w.Errorf("the name is of another object now: %+v", status)
+		}
 		for name, spec := range map[string]v1.RestoreSpec{
 			"nothing named":     {},
 			"two things named":  {UID: "x", Cascade: "y"},

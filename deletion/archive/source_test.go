@@ -123,7 +123,7 @@ func TestGetAndPurge(t *testing.T) {
 		if err := json.Unmarshal(archived.Object.Raw, &original); err != nil || original.Kind != "ConfigMap" || original.APIVersion != "v1" {
 			w.Errorf("the original is %s: %v", archived.Object.Raw, err)
 		}
-		if !strings.Contains(string(archived.Object.Raw), fmt.Sprintf(`"resourceVersion":"%d"`, o.Revision)) || archived.Spec.Actor != "alice" {
+		if !strings.Contains(string(archived.Object.Raw), fmt.Sprintf(`"resourceVersion":"%d"`, o.Revision)) || archived.Spec.Actor != "alice" || archived.UID != o.UID {
 			w.Errorf("got %+v", archived)
 		}
 		if age := time.Since(archived.Spec.RemovedAt.Time); age < 0 || age > time.Minute {
