@@ -123,8 +123,9 @@ func (e *expiring) measure(ctx context.Context, others *session, before time.Tim
 	if err != nil {
 		return Result{}, fmt.Errorf("open watch: %w", err)
 	}
+	defer answer.Body.Close()
 	followed := make(chan error, 1)
-	go func() { followed <- e.follow(bufio.NewReaderSize(answer.Body, 64<<10)); answer.Body.Close() }()
+	go func() { followed <- e.follow(bufio.NewReaderSize(answer.Body, 64<<10)) }()
 
 	result := Result{Workload: "expiry"}
 	add := func(m meter, name string, t *tally) error {
