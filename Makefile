@@ -8,7 +8,7 @@ COUNT ?= 1
 # twice.
 export CGO_ENABLED = 0
 
-.PHONY: help run build demo screenshots check vulnerabilities test long long-list bench schema generate image release long-race long-random long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages long-suites suites
+.PHONY: help run build demo screenshots check vulnerabilities test long long-list bench schema generate image release long-race long-random long-e2e long-clients long-diff long-cluster long-conformance long-crossplane long-robust long-patroni long-spin long-bench-peers long-packages long-suites suites long-mutants
 
 help:
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | grep -v '^long-' | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -116,6 +116,10 @@ suites: long-suites
 long-suites: build ## the suites of operators that use envtest, on this server and on kube-apiserver, as one table in bench/results: SUITES='-only NAME'; builds them, takes hours
 	cd test && go build -o bin/suites ./cmd/suites
 	test/bin/suites -exeunt bin/exeunt -peers "$$(script/kubernetes etcd kube-apiserver)" -out bench/results/$$(date -u +%Y-%m-%d)-suites.md $(SUITES)
+
+long-mutants: ## deliberate bugs, and which of them the tests of their package do not see: MUTANTS='-seed 7 -n 60', or MUTANTS='-n 0 -pkg lifecycle' for all of a package
+	cd test && go build -o bin/mutants ./cmd/mutants
+	script/postgres test/bin/mutants $(MUTANTS)
 
 long-packages: ## install, use, upgrade and remove the .deb on a copy of this machine, with and without systemd; needs root and Debian or Ubuntu
 	cd packaging/release && go test -tags install -count=1 -timeout 20m -v -run TestInstall .
