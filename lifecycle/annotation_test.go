@@ -25,6 +25,11 @@ func TestAnnotations(t *testing.T) {
 		HistoryFor:     {[]string{"0s", "72h", "3d"}, []string{"forever", "3 days", "-1h", ""}, `duration such as "3d"`},
 		ArchiveFor:     {[]string{"0s", "72h", "1h30m", "3d"}, []string{"forever", "3 days", "72", "-1h", ""}, `duration such as "3d"`},
 		PropagateGrace: {[]string{"0", "30", "true"}, []string{"false", "-1", "30s", ""}, "number of seconds"},
+		ExpiresAt:      {[]string{"1970-01-01T00:00:00Z", "9999-12-31T00:00:00Z"}, []string{"1969-12-31T23:59:59Z", "9999-12-31T00:00:01Z", "tomorrow"}, "must be a time"},
+		TTL:            {[]string{"1d0s", "2d1h"}, []string{"2d-1h", "2d1", "d1h"}, "duration"},
+		KeepUntil:      {[]string{"forever", "2027-01-31T12:00:00Z"}, []string{"always", "1969-12-31T23:59:59Z", ""}, `must be "forever", or a time`},
+		StartRetention: {[]string{"1", "7"}, []string{"0", "-1", "now", "1/2", ""}, "metadata.generation"},
+		StartExpiry:    {[]string{"1", "7/1500"}, []string{"0", "0/5", "1/0", "1/", "/5", "now", ""}, "metadata.generation"},
 	} {
 		for _, value := range c.good {
 			if errs := checkAnnotations(map[string]string{name: value}, nil, false); len(errs) > 0 {

@@ -224,3 +224,35 @@ func TestBeforeCreateNeedsItsInputs(t *testing.T) {
 		t.Error("a list was taken for an object")
 	}
 }
+
+// TestMarksOfAWrite: a create and an update refuse what the server alone sets, and what it would ignore. A restore brings back what was
+// stored before it was refused; an update leaves it.
+func TestMarksOfAWrite(t *testing.T) {
+	t.Parallel()
+	for text, m := range map[string]metav1.ObjectMeta{
+		"is set by the server alone":   {Annotations: map[string]string{lifecycle.HeldAbove: "3"}},
+		"in plain digits":              {Annotations: map[string]string{lifecycle.MaxCascade: "many"}},
+		lifecycle.PropagateGrace + " ": {Finalizers: []string{lifecycle.PropagateGrace}},
+	} {
+		m.Name = "a"
+		_, _, err := create(strategy{}, m)
+		wantRefusal(t, "create", err, text)
+		_, _, err = update(t, strategy{}, stored(nil), func(o *corev1.ConfigMap) { o.Annotations, o.Finalizers = m.Annotations, m.Finalizers })
+		wantRefusal(t, "update", err, text)
+	}
+	ignored := map[string]string{lifecycle.MaxCascade: "many"}
+	c := lifecycle.Creation{Namespace: "here", Now: start, UID: "u", Restored: true}
+	if _, err := lifecycle.BeforeCreate(context.Background(), strategy{}, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: ignored}}, c); err != nil {
+		t.Errorf("restored: %v", err)
+	}
+	if _, _, err := update(t, strategy{}, stored(func(o *corev1.ConfigMap) { o.Annotations = ignored }), func(o *corev1.ConfigMap) { o.Data = nil }); err != nil {
+		t.Errorf("left as it is: %v", err)
+	}
+}
+
+func wantRefusal(t *testing.T, what string, err error, text string) {
+	t.Helper()
+	if !object.Is(err, object.Invalid) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: %v, want %q", what, err, text)
+	}
+}

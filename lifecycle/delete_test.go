@@ -93,6 +93,9 @@ func TestAnswerOfARemoval(t *testing.T) {
 
 func checkDecision(t *testing.T, d lifecycle.Deletion, got lifecycle.Decision) {
 	t.Helper()
+	if got.Policy != d.Policy() {
+		t.Errorf("the policy is %q, and was decided to be %q", d.Policy(), got.Policy)
+	}
 	if got.Outcome != lifecycle.Mark && (!bytes.Equal(got.Body, d.Body) || !reflect.DeepEqual(got.Meta, d.Meta)) {
 		t.Errorf("%v changed the object: %s", got.Outcome, got.Body)
 	}
@@ -292,6 +295,7 @@ func TestBeforeDeletePolicy(t *testing.T) {
 		"released from foreground":              {inGrace(-9, 0, "foregroundDeletion"), background, rules, gone},
 		"foreground becomes orphan":             {inGrace(-9, 0, "foregroundDeletion"), orphan, rules, result{lifecycle.Mark, -9, 0, "orphan", 4}},
 		"foreground again":                      {inGrace(-9, 0, "foregroundDeletion"), foreground, rules, result{outcome: lifecycle.Unchanged}},
+		"a policy behind another finalizer":     {finalizers("a/b", "orphan"), metav1.DeleteOptions{}, rules, result{lifecycle.Mark, 0, 0, "a/b orphan", 5}},
 		"not released from another's finalizer": {inGrace(-9, 0, "foregroundDeletion", "a/b"), background, rules, result{lifecycle.Mark, -9, 0, "a/b", 4}},
 	})
 }

@@ -1,10 +1,15 @@
 package lifecycle_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/exeunt/exeunt/lifecycle"
 )
@@ -89,5 +94,45 @@ func TestKeepFor(t *testing.T) {
 	}
 	if _, err := lifecycle.KeepFor("always", now); err == nil {
 		t.Error("always is accepted")
+	}
+}
+
+// TestExpires: a policy of expiry acts on its resources when a write makes it, or changes its spec or its start.
+func TestExpires(t *testing.T) {
+	policy := func(age, start string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"annotations": map[string]any{lifecycle.StartExpiry: start}},
+			"spec":     map[string]any{"age": age, "resources": []any{"pods", "jobs.batch"}},
+		}}
+	}
+	of := func(group, resource string) schema.GroupResource {
+		return schema.GroupResource{Group: group, Resource: resource}
+	}
+	namespaced, all := of("lifecycle.exeunt.dev", "expirypolicies"), of("lifecycle.exeunt.dev", "clusterexpirypolicies")
+	for name, tt := range map[string]struct {
+		of       schema.GroupResource
+		now, was runtime.Object
+		want     bool
+	}{
+		"create":                   {namespaced, policy("1d", "1"), nil, true},
+		"create, of the cluster":   {all, policy("1d", "1"), nil, true},
+		"another spec":             {namespaced, policy("1h", "1"), policy("1d", "1"), true},
+		"another start":            {namespaced, policy("1d", "2"), policy("1d", "1"), true},
+		"the same":                 {namespaced, policy("1d", "1"), policy("1d", "1"), false},
+		"another resource":         {of("lifecycle.exeunt.dev", "restores"), policy("1d", "1"), nil, false},
+		"another group":            {of("example.com", "expirypolicies"), policy("1d", "1"), nil, false},
+		"another group, all":       {of("example.com", "clusterexpirypolicies"), policy("1d", "1"), nil, false},
+		"no object of this server": {namespaced, &corev1.ConfigMap{}, nil, false},
+	} {
+		got := lifecycle.Expires(tt.of, tt.now, tt.was)
+		if tt.want != slices.Equal(got, []schema.GroupResource{of("", "pods"), of("batch", "jobs")}) || !tt.want && got != nil {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	if s, err := lifecycle.ParseStart("2/1500"); err != nil || s != (lifecycle.Start{Generation: 2, Objects: 1500}) {
+		t.Errorf("a start of generation 2 with 1500 objects is %+v, %v", s, err)
+	}
+	if s, err := lifecycle.ParseStart("2"); err != nil || s != (lifecycle.Start{Generation: 2}) {
+		t.Errorf("a start of generation 2 is %+v, %v", s, err)
 	}
 }

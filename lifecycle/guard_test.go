@@ -2,11 +2,14 @@ package lifecycle
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/object"
 )
 
 // TestCascadeLimit: the annotation of a namespace overrides the server's limit, if it is a
@@ -63,6 +66,11 @@ func TestDeleteAgainIsNotHeld(t *testing.T) {
 		Body: []byte(`{"metadata":{"name":"a"}}`), Meta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"a.example/x"}},
 		Now: time.Unix(1000, 0), MaxCascade: 3,
 	}
+	d.MaxCascade, d.NamespaceLimits = 0, true
+	if limited, err := BeforeDelete(d); err != nil || !GuardOf(&limited.Meta).Held || !GuardOf(&limited.Meta).Unlimited {
+		t.Fatalf("with limits of namespaces only: %+v, %v", limited, err)
+	}
+	d.MaxCascade, d.NamespaceLimits = 3, false
 	first, err := BeforeDelete(d)
 	if err != nil || first.Outcome != Mark || !GuardOf(&first.Meta).Held {
 		t.Fatalf("the first delete: %+v, %v", first, err)
@@ -90,10 +98,18 @@ func TestCallOffKeeps(t *testing.T) {
 		{metav1.ObjectMeta{Name: "a"}, []string{"a/kept", "a/new"}, map[string]string{}},
 	} {
 		held := metav1.ObjectMeta{
-			Name: "a", DeletionTimestamp: &metav1.Time{Time: time.Unix(1000, 0)}, Finalizers: []string{"a/kept", "a/new", ConfirmCascade, metav1.FinalizerDeleteDependents},
+			Name: "a", DeletionTimestamp: &metav1.Time{Time: time.Unix(1000, 0)},
+			Finalizers:  []string{"a/kept", "a/new", ConfirmCascade, metav1.FinalizerDeleteDependents, PropagateGrace, "kind/cleanup"},
 			Annotations: map[string]string{HeldAbove: "5", ConfirmCascade: "9"},
 		}
-		m, _, err := CallOff([]byte(`{"metadata":{"name":"a"}}`), held, c.asked, Rules{})
+		before := held.DeepCopy()
+		m, body, err := CallOff([]byte(`{"metadata":{"name":"a","deletionTimestamp":"2027-01-01T00:00:00Z"}}`), held, c.asked, Rules{DeleteFinalizers: []string{"kind/cleanup"}})
+		if stored, err := object.ParseMeta(body); err != nil || stored.DeletionTimestamp != nil || !slices.Equal(stored.Finalizers, m.Finalizers) {
+			t.Errorf("the body is %s, %v", body, err)
+		}
+		if !reflect.DeepEqual(&held, before) {
+			t.Errorf("it changes what the metadata shares with others: %+v", held)
+		}
 		if err != nil || m.DeletionTimestamp != nil || !slices.Equal(m.Finalizers, c.finalizers) || !maps.Equal(m.Annotations, c.annotations) {
 			t.Errorf("asked as %+v: %+v, %v", c.asked, m, err)
 		}
@@ -129,6 +145,7 @@ func TestWeakens(t *testing.T) {
 		{10, with(MaxCascade, "5"), nil, true},
 		{0, with(ConfirmBy, "another-user"), nil, true},
 		{0, nil, with(ConfirmBy, "another-user"), false},
+		{0, with(ConfirmBy, "another-user"), with(ConfirmBy, "another-user", "a", "b"), false},
 		{0, with(MaxCascade, "5", ConfirmBy, "another-user"), with(MaxCascade, "4"), true},
 		{0, with(MaxCascade, "abc"), nil, false},
 	} {

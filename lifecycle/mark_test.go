@@ -1,7 +1,9 @@
 package lifecycle
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"strings"
 	"testing"
@@ -49,6 +51,7 @@ func TestMarks(t *testing.T) {
 		{"add the finalizer of grace", meta(false, nil), meta(false, nil, PropagateGrace), "set by the server alone", false},
 		{"remove it while it holds", meta(true, nil, PropagateGrace), meta(true, nil), "set by the server alone", false},
 		{"remove it from an object that lives", meta(false, nil, PropagateGrace), meta(false, nil), "", false},
+		{"leave it", meta(true, nil, PropagateGrace, other), meta(true, nil, PropagateGrace), "", false},
 		{"remove another finalizer", meta(true, nil, ConfirmCascade, other), meta(true, nil, ConfirmCascade), "", false},
 	} {
 		var was metav1.Object
@@ -101,9 +104,11 @@ func TestGuardBegins(t *testing.T) {
 		{[]string{ConfirmCascade}, 5, Guard{Held: true, Limit: 5}},
 	} {
 		m := metav1.ObjectMeta{Finalizers: c.finalizers, DeletionTimestamp: &metav1.Time{Time: time.Unix(1000, 0)}, Generation: 3}
+		shared := map[string]string{"a": "b"}
+		m.Annotations = shared
 		hold(&m, c.limit)
-		if g := GuardOf(&m); g != c.want || len(m.Finalizers) != 1 {
-			t.Errorf("%v with the limit %d: %+v, %v", c.finalizers, c.limit, g, m.Finalizers)
+		if g := GuardOf(&m); g != c.want || len(m.Finalizers) != 1 || m.Annotations["a"] != "b" || len(shared) != 1 {
+			t.Errorf("%v with the limit %d: %+v, %+v, of shared annotations %v", c.finalizers, c.limit, g, m, shared)
 		}
 		body := []byte(`{"metadata":{"name":"a"},"x":1}`)
 		marked, out, err := CallOff(body, m, metav1.ObjectMeta{}, Rules{MarkActive: func(b []byte) ([]byte, error) {
@@ -114,6 +119,9 @@ func TestGuardBegins(t *testing.T) {
 		}
 		if same, _, err := CallOff(body, m, metav1.ObjectMeta{}, Rules{NoGrace: true}); err != nil || same.Generation != 3 {
 			t.Errorf("called off without grace: %+v, %v", same, err)
+		}
+		if _, _, err := CallOff(body, m, metav1.ObjectMeta{}, Rules{MarkActive: func([]byte) ([]byte, error) { return nil, io.EOF }}); !errors.Is(err, io.EOF) {
+			t.Errorf("a body that cannot be marked: %v", err)
 		}
 		LetPass(&m)
 		if _, _, err := CallOff(body, m, metav1.ObjectMeta{}, Rules{}); !object.Is(err, object.Conflict) {
@@ -135,9 +143,18 @@ func TestGuardBegins(t *testing.T) {
 	if a, b, c := newNameRule(long, false), newNameRule(long+"a", false), newNameRule(long+"a", true); a != nil || b == nil || c != nil {
 		t.Errorf("long names: %v, %v, %v", a, b, c)
 	}
-	var m metav1.ObjectMeta
-	WithPropagatedGrace(&m, 7)
-	if seconds, ok := PropagatedGrace(&m); !ok || seconds != 7 {
-		t.Errorf("passes %d s on, %v", seconds, ok)
+	if a, b, c := newNameRule("..", true), newNameRule("..", false), newNameRule("a/", true); a != nil || b == nil || c == nil {
+		t.Errorf("names of a path: %v, %v, %v", a, b, c)
+	}
+	if got := cutName(strings.Repeat("\x80", maxName)); got != "" {
+		t.Errorf("a name without characters is cut to %q", got)
+	}
+	for _, before := range []map[string]string{nil, {"a": "b"}} {
+		m := metav1.ObjectMeta{Annotations: maps.Clone(before)}
+		shared := m.Annotations
+		WithPropagatedGrace(&m, 7)
+		if seconds, ok := PropagatedGrace(&m); !ok || seconds != 7 || m.Annotations["a"] != before["a"] || !maps.Equal(shared, before) {
+			t.Errorf("passes %d s on, %v: %v, of shared annotations %v", seconds, ok, m.Annotations, shared)
+		}
 	}
 }
