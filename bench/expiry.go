@@ -124,8 +124,8 @@ func (e *expiring) measure(ctx context.Context, others *session, before time.Tim
 		return Result{}, fmt.Errorf("open watch: %w", err)
 	}
 	defer answer.Body.Close()
-	followed := make(chan error, 1)
-	go func() { followed <- e.follow(bufio.NewReaderSize(answer.Body, 64<<10)) }()
+	events, followed := bufio.NewReaderSize(answer.Body, 64<<10), make(chan error, 1)
+	go func() { followed <- e.follow(events) }()
 
 	result := Result{Workload: "expiry"}
 	add := func(m meter, name string, t *tally) error {
