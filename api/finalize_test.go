@@ -56,7 +56,7 @@ func TestFinalizeKeepsContent(t *testing.T) {
 // When the namespace is gone, it is empty.
 func TestFinalizeRaces(t *testing.T) {
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.Both(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorld(t, store.Options{DB: db})
 		for round := range 10 {
 			w.want(http.StatusCreated, "POST", "/api/v1/namespaces", `{"metadata":{"name":"full"}}`)

@@ -178,7 +178,7 @@ func eachNameWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	}
 }
 
-var randomNames = flag.Int("names", 8, "how many random names TestNamesCanBeDeleted tries of each kind")
+var randomNames = flag.Int("names", 4, "how many random names TestNamesCanBeDeleted tries of each kind")
 
 // TestNamesCanBeDeleted: what a create accepts can be read and deleted by its path.
 func TestNamesCanBeDeleted(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 var things = object.Key{Kind: "things.example.com", Namespace: "a"}
 

@@ -22,7 +22,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 var alice = &user.DefaultInfo{Name: "alice", UID: "1", Groups: []string{"shop"}, Extra: map[string][]string{"from": {"test"}}}
 

@@ -214,7 +214,7 @@ func TestGuardHeldOwnerIsSolid(t *testing.T) {
 // TestGuardRaces forces each write between the claim of a review and the review, and
 // a restart between any two steps.
 func TestGuardRaces(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		// Confirmed while it is about to be counted.
 		w.add("a")
 		w.children("a", 3)
@@ -467,7 +467,7 @@ func TestGuardWithinLimits(t *testing.T) {
 
 // TestGuardFromOutsideRaces forces writes between a delete, its count and what follows.
 func TestGuardFromOutsideRaces(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.addLimited("far", 1)
 		w.addNamespace("n")
 		begin := func() {

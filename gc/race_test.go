@@ -44,7 +44,7 @@ func (w *world) turnThrough(transact review.Transactor[*store.Tx]) review.Result
 }
 
 func TestOwnerSwitchedAtTheLastMoment(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b")
 		w.add("c", owned("a"))
@@ -59,7 +59,7 @@ func TestOwnerSwitchedAtTheLastMoment(t *testing.T) {
 
 // TestOwnerSwitchedBack: from a solid owner to one that is gone.
 func TestOwnerSwitchedBack(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b")
 		w.add("c", owned("b"))
@@ -74,7 +74,7 @@ func TestOwnerSwitchedBack(t *testing.T) {
 }
 
 func TestDependentCreatedWhileOwnerGoes(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("early", owned("a"))
 		w.delete("a", background)
@@ -94,7 +94,7 @@ func TestDependentCreatedWhileOwnerGoes(t *testing.T) {
 // takes a dependent back. The finalizer waits for it, and so the dependent
 // lives.
 func TestAdoptionAgainstOrphaning(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.addBody("a", `,"status":{"observedGeneration":1}`)
 		w.add("b", owned("a"))
 		w.add("c")
@@ -111,7 +111,7 @@ func TestAdoptionAgainstOrphaning(t *testing.T) {
 
 // TestAdoptionDuringOrphaning: the adoption lands between claim and review.
 func TestAdoptionDuringOrphaning(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a"))
 		w.add("c")
@@ -123,7 +123,7 @@ func TestAdoptionDuringOrphaning(t *testing.T) {
 }
 
 func TestBlockerAddedAtTheLastMoment(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.delete("a", foreground)
 		w.interrupted(func() { w.add("b", owned("a^"), finalizers(held)) })
@@ -136,7 +136,7 @@ func TestBlockerAddedAtTheLastMoment(t *testing.T) {
 }
 
 func TestSecondDeleteDuringReview(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a^"))
 		w.delete("a", foreground)
@@ -147,7 +147,7 @@ func TestSecondDeleteDuringReview(t *testing.T) {
 }
 
 func TestOwnerRecreatedDuringReview(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a"))
 		w.delete("a", background)
@@ -160,7 +160,7 @@ func TestOwnerRecreatedDuringReview(t *testing.T) {
 // TestLastFinalizerDuringReview: the dependent loses its last finalizer and is removed
 // before the review.
 func TestLastFinalizerDuringReview(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a^"), finalizers(held))
 		w.add("c", owned("b"))
@@ -174,7 +174,7 @@ func TestLastFinalizerDuringReview(t *testing.T) {
 
 // TestTwoReplicas: a replica does not review rows that another has claimed.
 func TestTwoReplicas(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		other := w.replica()
 		w.add("a")
 		w.add("b", owned("a"))
@@ -198,7 +198,7 @@ func TestTwoReplicas(t *testing.T) {
 // TestLeaseEndsDuringReview: a replica whose lease expired during a review, and whose
 // row another replica has claimed, changes nothing.
 func TestLeaseEndsDuringReview(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		other := w.replica()
 		w.add("a")
 		w.add("b", owned("a"))
@@ -221,7 +221,7 @@ func TestLeaseEndsDuringReview(t *testing.T) {
 
 // TestCrashBetweenActAndSettle: both are one transaction, so neither happened.
 func TestCrashBetweenActAndSettle(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a"))
 		w.delete("a", background)
@@ -240,7 +240,7 @@ func TestCrashBetweenActAndSettle(t *testing.T) {
 // TestCreateInTerminatingNamespace: an object created before the deletion is deleted
 // with the namespace; a later create is refused.
 func TestCreateInTerminatingNamespace(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.addNamespace("n")
 		w.delete("namespaces:/n", background)
 		w.interrupted(func() { w.add("a", finalizers(held)) }) // as if committed just before
@@ -261,7 +261,7 @@ func TestCreateInTerminatingNamespace(t *testing.T) {
 
 // TestPauseDuringReview: running reviews finish, and no other begins.
 func TestPauseDuringReview(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a"))
 		w.delete("a", background)
@@ -280,7 +280,7 @@ func TestPauseDuringReview(t *testing.T) {
 
 // TestPoisonedObject: an object that cannot be parsed does not stop other reviews, and its row has the error.
 func TestPoisonedObject(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		for _, name := range []string{"a", "b", "c"} {
 			w.add(name)
 			w.add(name+"1", owned(name))
@@ -306,7 +306,7 @@ func TestPoisonedObject(t *testing.T) {
 // reviews. On SQLite the next process has them at once; on PostgreSQL another
 // replica may be at work, and the lease has to end.
 func TestKilledWithClaims(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		w.add("a")
 		w.add("b", owned("a"))
 		w.delete("a", background)

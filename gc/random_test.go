@@ -24,7 +24,7 @@ import (
 var (
 	seedFlag = flag.Uint64("seed", 0, "run only this seed of the random tests")
 	// The usual seeds are always the same ones, so that a failure is caused by the change and not by chance.
-	usualSeeds = flag.Uint64("seeds", 4, "how many seeds, from 1, each random test tries")
+	usualSeeds = flag.Uint64("seeds", 2, "how many seeds, from 1, each random test tries")
 	timeFlag   = flag.Duration("random", 0, "how long each random test tries new seeds on each engine, after the usual ones")
 )
 

@@ -15,7 +15,7 @@ import (
 // owner that is gone; live is an owner in foreground deletion whose dependent
 // is held, which the review leaves alone.
 func TestSuite(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			reviewtest.Run(t, func(t *testing.T) reviewtest.World {
 				return suiteWorld(newWorld(t, dbtest.OpenDB(t, engine), Options{}))

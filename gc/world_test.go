@@ -70,11 +70,18 @@ type world struct {
 	made       *int          // objects, for uids that are the same in every run
 }
 
-// each runs a test in a world on each engine.
+// each runs a test in a world on each of its engines.
 func each(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db, Options{})) })
+}
+
+// both is each for what depends on locks: on both engines.
+func both(t *testing.T, test func(w *world)) {
+	t.Helper()
+	t.Parallel()
+	dbtest.Both(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db, Options{})) })
 }
 
 func newWorld(t testing.TB, db *sqldb.DB, o Options) *world {

@@ -14,7 +14,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // The example: a thing without references is garbage. A trigger enqueues it when its
 // references change, due in an hour.

@@ -15,7 +15,7 @@ import (
 // keeps as many as configured. Its status says when the next one is due; without the setting it is due a day after the
 // server's first start, and an hour.
 func TestBackupSchedule(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			config := Config{Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine)}

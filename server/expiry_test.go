@@ -24,7 +24,7 @@ import (
 // TestExpiry: objects whose time is over leave a real server as a client's delete does: with their
 // dependents, with the guard, and with a way back. So do finished Jobs.
 func TestExpiry(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			p := &people{running: start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine), ArchiveFor: time.Hour})}
 			defer p.stop()
@@ -134,7 +134,7 @@ func (p *people) wantRightToExpire() {
 // TestExpiryPolicy: a policy of a real server takes what it selects once it is started, which an editor may not do. An editor
 // writes policies only about what the role lets it list and delete.
 func TestExpiryPolicy(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			p := &people{running: start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine), ArchiveFor: time.Hour})}
 			defer p.stop()

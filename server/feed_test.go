@@ -23,7 +23,7 @@ import (
 // TestFeedOfOneChange: a server whose feed has room for one change does all that a server with a
 // large feed does, while another client writes: everything that follows changes reads the log.
 func TestFeedOfOneChange(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			r := start(t, Config{Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine), ringEvents: 1})

@@ -105,7 +105,7 @@ func (r *running) stop() {
 
 // TestRun starts, stops and restarts a server on each engine; the data stays.
 func TestRun(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			config := Config{Data: filepath.Join(t.TempDir(), "data"), Database: dbtest.Open(t, engine)}
 			r := start(t, config)

@@ -46,7 +46,7 @@ const (
 // although the server restarts in between. So has another for the DELETE of a tag, and the
 // reviews until the bytes are unlinked.
 func TestTrace(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			spans := otlptest.NewReceiver(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 func TestOpenRefuses(t *testing.T) {
 	for _, database := range []string{"", ":memory:", "mysql://host/db", filepath.Join(t.TempDir(), "no", "such", "dir"), "postgres://host:nonsense/db"} {

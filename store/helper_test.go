@@ -20,7 +20,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 const things = "things.example.com"
 

@@ -76,7 +76,7 @@ func until(t *testing.T, both [2]*replica, what string, ok func(*replica) bool) 
 // TestReplicasFollow: both replicas enforce what one of them writes. One of them writes
 // the rules of an aggregated role, and the role grants its rights on both.
 func TestReplicasFollow(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			both := replicas(t, engine)
 			roles, bindings := rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")

@@ -155,7 +155,7 @@ func (c *cluster) until(namespace string) {
 // TestDefaults: namespaces from before the start and new ones get their two objects, once,
 // with the authorities of both replicas; what is deleted or changed returns.
 func TestDefaults(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			c := newCluster(t, engine, "old", "older")
 			c.until("old")
@@ -185,7 +185,7 @@ func TestDefaults(t *testing.T) {
 // TestDefaultsBesideAFullNamespace: a namespace whose quota has no room for the two objects holds up no other
 // one, and gets them when there is room.
 func TestDefaultsBesideAFullNamespace(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			c := newCluster(t, engine)
 			c.namespace("full")

@@ -21,7 +21,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // world is a running store with a ledger and a collector. Tests run their reviews.
 type world struct {

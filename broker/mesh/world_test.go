@@ -19,7 +19,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // world is a mesh over a fresh database, with a clock that the test moves. Its
 // reviews run when the test says so. There is a project "shop" and one "bank".

@@ -16,7 +16,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // TestFind: a declaration is found by its uid alone: not one of another kind, nor a later one of its name. Released, it
 // leaves, once its deletion was asked for.

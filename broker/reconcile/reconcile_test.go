@@ -165,7 +165,7 @@ func (w *world) liveAndDie(id broker.ProvisionedResourceID, dieAt int, after boo
 // TestSuite: garbage is a resource that is to be deleted and of which nothing is left;
 // live is a failed resource that needs no action.
 func TestSuite(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			reviewtest.Run(t, func(t *testing.T) reviewtest.World { return suiteWorld(t, dbtest.OpenDB(t, engine)) })
 		})

@@ -20,7 +20,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 func TestSuite(t *testing.T) {
 	for _, engine := range dbtest.Engines() {

@@ -27,7 +27,7 @@ import (
 // evicting runs a test in worlds whose archive has a limit, and evicts all the time.
 func evicting(t *testing.T, limit int64, test func(w *world)) {
 	t.Helper()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.Both(t, func(t *testing.T, db *sqldb.DB) {
 		o := store.Options{DB: db, Archive: store.ArchiveOptions{For: time.Hour, MaxBytes: limit}, CompactEvery: 5 * time.Millisecond}
 		base := deletiontest.NewWith(t, o, gc.Options{Budget: 3, OrphanWait: -1})
 		w := &world{T: t, World: base, db: db, store: base.Store, kinds: base.Kinds}

@@ -174,7 +174,7 @@ func TestRelinkMeanwhile(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(w *world) {
+			both(t, func(w *world) {
 				owner, child := w.family()
 				test(w, owner, child)
 				w.Collect()
@@ -265,7 +265,7 @@ SELECT owner_uid, $1, reference, known FROM dropped_references WHERE owner_uid =
 // TestRelinkRace restores owner and children concurrently: in every order of commits each
 // child refers to the owner in the end.
 func TestRelinkRace(t *testing.T) {
-	each(t, func(w *world) {
+	both(t, func(w *world) {
 		for round := range 20 {
 			name := fmt.Sprintf("configmaps:n/owner-%d", round)
 			owner := w.create(name)

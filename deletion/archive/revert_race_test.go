@@ -36,7 +36,7 @@ import (
 func eachRevert(t *testing.T, test func(w *world)) {
 	t.Helper()
 	t.Parallel()
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.Both(t, func(t *testing.T, db *sqldb.DB) {
 		w := newWorldWith(t, store.Options{DB: db, Archive: store.ArchiveOptions{For: time.Hour}, History: store.HistoryOptions{For: time.Hour}})
 		w.Policed()
 		test(w)

@@ -22,7 +22,7 @@ import (
 	"github.com/exeunt/exeunt/store"
 )
 
-var revertWorlds = flags.Int("revert-worlds", 6, "random worlds of TestRevertRestoresTheWorld, for each engine and kind of archive")
+var revertWorlds = flags.Int("revert-worlds", 3, "random worlds of TestRevertRestoresTheWorld, for each engine and kind of archive")
 
 // TestRevertRestoresTheWorld: objects of a namespace are created, changed and deleted at random, while compaction moves
 // versions to the history. A revert to a random moment does what its dry run says, and then the world is as it was at that

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	undoWorlds = flags.Int("undo-worlds", 12, "random worlds of TestUndoRestoresTheWorld, for each engine")
+	undoWorlds = flags.Int("undo-worlds", 8, "random worlds of TestUndoRestoresTheWorld, for each engine")
 	undoSeed   = flags.Uint64("undo-seed", 0, "the seed of the first world; 0: by the clock")
 )
 

@@ -45,6 +45,13 @@ func each(t *testing.T, test func(w *world)) {
 	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db)) })
 }
 
+// both is each for what depends on locks: on both engines.
+func both(t *testing.T, test func(w *world)) {
+	t.Helper()
+	t.Parallel()
+	dbtest.Both(t, func(t *testing.T, db *sqldb.DB) { test(newWorld(t, db)) })
+}
+
 func newWorld(t *testing.T, db *sqldb.DB) *world {
 	t.Helper()
 	return newWorldOf(t, db, store.ArchiveOptions{For: time.Hour})

@@ -23,7 +23,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // born is the creation time of storetest's objects.
 var born = time.Unix(1000, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // world is a database with the service under test.
 type world struct {

@@ -114,7 +114,7 @@ func TestRestartBeforeAnythingWasDone(t *testing.T) {
 // TestCreateRacesWithDeletion: a create during the deletion of the definition is refused, or
 // its object is deleted; no object outlives the definition.
 func TestCreateRacesWithDeletion(t *testing.T) {
-	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+	dbtest.Both(t, func(t *testing.T, db *sqldb.DB) {
 		r := newWorld(t, db)
 		for round := range 5 {
 			r.do(http.StatusCreated, "POST", crds, widget("widgets", "Widget", ""))

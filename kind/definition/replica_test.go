@@ -26,7 +26,7 @@ func replicas(t *testing.T, engine sqldb.Engine) [2]*replica {
 // TestReplicasAgree creates two definitions of the same kind concurrently, one through each
 // replica. Exactly one is established, and both replicas serve it.
 func TestReplicasAgree(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			both := replicas(t, engine)
 			for round := range 10 {
@@ -78,7 +78,7 @@ func TestReplicasAgree(t *testing.T) {
 
 // TestReplicasClean: both replicas delete the objects, without errors from each other.
 func TestReplicasClean(t *testing.T) {
-	for _, engine := range dbtest.Engines() {
+	for _, engine := range dbtest.EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			both := replicas(t, engine)
 			both[0].do(http.StatusCreated, "POST", crds, widget("widgets", "Widget", ""))

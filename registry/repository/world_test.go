@@ -42,7 +42,7 @@ import (
 	"github.com/exeunt/exeunt/store/storetest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // world is a store, a registry, and the Repositories that connect them.
 type world struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // TestWorks: a work is listed until it ends or its lease does, only its own user changes it, and what users invent is bounded.
 func TestWorks(t *testing.T) {

@@ -9,6 +9,7 @@ package dbtest
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -30,6 +31,7 @@ var (
 	running *server // set once, by started
 	failure error   // set once, by started
 	inMain  atomic.Bool
+	both    atomic.Bool // set by MainBoth
 	counter atomic.Int64
 )
 
@@ -48,23 +50,49 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Engines lists the engines, for tests that start processes.
+// MainBoth is Main for a package whose tests run on both engines with -short too: its subject is SQL.
+func MainBoth(m *testing.M) {
+	both.Store(true)
+	Main(m)
+}
+
+// Engines lists the engines.
 func Engines() []sqldb.Engine { return []sqldb.Engine{sqldb.SQLite, sqldb.Postgres} }
 
-// Each runs a test on a fresh database of each engine.
+// EnginesOf lists those that a test runs on: with -short one, which its name decides, unless SQL is the subject of its package.
+func EnginesOf(t *testing.T) []sqldb.Engine {
+	if !testing.Short() || both.Load() {
+		return Engines()
+	}
+	i := crc32.ChecksumIEEE([]byte(t.Name())) % 2
+	return Engines()[i : i+1]
+}
+
+// Each runs a test on a fresh database of each of its engines.
 func Each(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
 	t.Helper()
-	for _, engine := range Engines() {
+	each(t, EnginesOf(t), test)
+}
+
+// Both is Each for a test whose subject is SQL: on both engines with -short too.
+func Both(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
+	t.Helper()
+	each(t, Engines(), test)
+}
+
+func each(t *testing.T, engines []sqldb.Engine, test func(t *testing.T, db *sqldb.DB)) {
+	t.Helper()
+	for _, engine := range engines {
 		t.Run(string(engine), func(t *testing.T) { test(t, OpenDB(t, engine)) })
 	}
 }
 
-// EachParallel is Each with both engines at the same time, and beside other tests
+// EachParallel is Each with the engines at the same time, and beside other tests
 // that are parallel. It returns before they have run, so nothing may follow it in the
 // test.
 func EachParallel(t *testing.T, test func(t *testing.T, db *sqldb.DB)) {
 	t.Helper()
-	for _, engine := range Engines() {
+	for _, engine := range EnginesOf(t) {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			test(t, OpenDB(t, engine))

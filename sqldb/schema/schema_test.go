@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write sqlite.sql and postgres.sql")
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 func TestEnginesHaveTheSameMigrations(t *testing.T) {
 	type step struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) { dbtest.MainBoth(m) }
 
 // TestPlans: SQLite reads no table from its beginning for a step.
 func TestPlans(t *testing.T) {
