@@ -78,7 +78,7 @@ long-patroni: ## robust on a database that Patroni fails over, with etcd: make l
 
 long-random: ## what is random or repeated in `make test`, many times more: graphs, worlds, names, kills
 	script/postgres go test -count=1 -timeout 1h ./gc -run 'TestModel|TestInterleaved|TestScanRestoresLostRows' -seeds $(or $(SEEDS),300)
-	script/postgres go test -count=1 -timeout 1h ./deletion/preview -run TestPreviewIsWhatADeleteDoes -preview-graphs $(or $(SEEDS),300)0
+	script/postgres go test -count=1 -timeout 1h ./deletion/preview -run 'TestPreviewIsWhatADeleteDoes|TestGuardCountsWhatGoes' -preview-graphs $(or $(SEEDS),300)0
 	script/postgres go test -count=1 -timeout 1h ./deletion/archive -run 'TestCallBack$$|TestUndoRestoresTheWorld|TestRevertRestoresTheWorld' -undo-worlds $(or $(SEEDS),300) -revert-worlds $(or $(SEEDS),300)
 	script/postgres go test -count=20 -timeout 1h ./deletion/archive -run TestUnreadableIsAbsent
 	script/postgres go test -count=1 -timeout 1h ./deletion/expiry -run TestPreviewIsTheRun -expiry-worlds $(or $(SEEDS),1000)

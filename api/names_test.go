@@ -22,7 +22,6 @@ import (
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/storetest"
@@ -160,9 +159,9 @@ var nameRows = []nameRow{
 	{"/api/v1/namespaces", "namespaces", ``},
 }
 
-// eachNameWorld runs a test on both engines, through the fast paths and through the library.
+// eachNameWorld runs a test on each of its engines, through the fast paths and through the library.
 func eachNameWorld(t *testing.T, test func(t *testing.T, w *world)) {
-	for _, engine := range []sqldb.Engine{sqldb.SQLite, sqldb.Postgres} {
+	for _, engine := range dbtest.EnginesOf(t) {
 		for _, path := range []string{"fast", "library"} {
 			t.Run(string(engine)+"/"+path, func(t *testing.T) {
 				w := newWorld(t, store.Options{DB: dbtest.OpenDB(t, engine)})

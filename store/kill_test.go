@@ -33,7 +33,7 @@ func TestKillDuringMoves(t *testing.T) {
 		t.Run(string(engine), func(t *testing.T) {
 			database := dbtest.Migrated(t, engine)
 			acknowledged := map[string]string{} // by "object@revision"
-			for range 5 {
+			for range fewer(2, 5) {
 				killWriter(t, database, 100+rand.IntN(200), acknowledged)
 			}
 			db := dbtest.Connect(t, database)

@@ -137,10 +137,10 @@ func (p *past) checkLists(revision int64, kind string) (refused bool) {
 	return refused
 }
 
-// checkAll: every state, and every object, is as it was, or is refused. It looks at some of them.
+// checkAll: every state, and every object, is as it was, or is refused. It looks at some of them, with -short at a few.
 func (p *past) checkAll() {
 	p.t.Helper()
-	for revision := int64(2); revision < int64(len(p.states)); revision += 1 + p.rng.Int64N(6) {
+	for revision := int64(2); revision < int64(len(p.states)); revision += 1 + p.rng.Int64N(fewer(24, 6)) {
 		p.checkLists(revision, things)
 		p.checkLists(revision, "others.example.com")
 		key := object.Key{Kind: things, Namespace: fmt.Sprint("ns-", p.rng.IntN(2)), Name: fmt.Sprint("web-", p.rng.IntN(5))}
@@ -152,6 +152,14 @@ func (p *past) checkAll() {
 			p.t.Fatalf("%s at %d is %s (%v), and was %s", key, revision, line(o), err, want)
 		}
 	}
+}
+
+// fewer is how much less a test does with -short: what it is then, and what otherwise.
+func fewer(short, long int64) int64 {
+	if testing.Short() {
+		return short
+	}
+	return long
 }
 
 // check compares what the store says of the past with the model, at a revision and at its time.
