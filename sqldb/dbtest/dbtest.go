@@ -155,11 +155,11 @@ func Open(t testing.TB, engine sqldb.Engine) (database string) {
 func createDatabase(t testing.TB, template string) string {
 	t.Helper()
 	admin, name := serverURL(t), newName()
-	if err := execute(t.Context(), admin, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY FILE_COPY"); err != nil {
+	if err := creates.execute(t.Context(), admin, "CREATE DATABASE "+name+" TEMPLATE "+template+" STRATEGY FILE_COPY"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		drop := func() error { return execute(context.Background(), admin, dropDatabase(name)) }
+		drop := func() error { return drops.execute(context.Background(), admin, dropDatabase(name)) }
 		if inMain.Load() {
 			exits.begin(drop) // the next test need not wait for it
 		} else if err := drop(); err != nil {
@@ -205,13 +205,29 @@ func serverURL(t testing.TB) string {
 	return running.url
 }
 
-func execute(ctx context.Context, database, statement string) error {
-	conn, err := pgx.Connect(ctx, database)
-	if err != nil {
-		return fmt.Errorf("connect to PostgreSQL for the tests: %w", err)
+// session is a connection to the server for one statement after the other: each connection is a process of PostgreSQL, which
+// costs more than most statements.
+type session struct {
+	mu   sync.Mutex
+	conn *pgx.Conn // nil before the first statement, and after one that failed; guarded by mu
+}
+
+// creates and drops are apart, because a drop runs beside the next test.
+var creates, drops session
+
+func (s *session) execute(ctx context.Context, server, statement string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn == nil {
+		conn, err := pgx.Connect(ctx, server)
+		if err != nil {
+			return fmt.Errorf("connect to PostgreSQL for the tests: %w", err)
+		}
+		s.conn = conn
 	}
-	defer func() { _ = conn.Close(ctx) }()
-	if _, err := conn.Exec(ctx, statement); err != nil {
+	if _, err := s.conn.Exec(ctx, statement); err != nil {
+		_ = s.conn.Close(context.Background())
+		s.conn = nil
 		return fmt.Errorf("%s: %w", statement, err)
 	}
 	return nil

@@ -74,10 +74,10 @@ func (m *template) makeSQLite() error {
 
 func (m *template) makePostgres(admin string) error {
 	m.place = newName()
-	if err := execute(context.Background(), admin, "CREATE DATABASE "+m.place); err != nil {
+	if err := creates.execute(context.Background(), admin, "CREATE DATABASE "+m.place); err != nil {
 		return err
 	}
-	m.drop = func() error { return execute(context.Background(), admin, dropDatabase(m.place)) }
+	m.drop = func() error { return drops.execute(context.Background(), admin, dropDatabase(m.place)) }
 	database, err := inServer(admin, m.place)
 	if err != nil {
 		return err
