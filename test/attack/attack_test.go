@@ -51,6 +51,11 @@ const (
 
 const configMaps = "/api/v1/namespaces/default/configmaps"
 
+func TestMain(m *testing.M) {
+	harness.GOGC = "" // memory is what most attacks are about
+	os.Exit(m.Run())
+}
+
 // target is a server under attack.
 type target struct {
 	*harness.Server

@@ -21,6 +21,10 @@ import (
 	"github.com/exeunt/exeunt/test/leash"
 )
 
+// GOGC is what servers run with: a user's server spends processor to save memory. A package that measures its memory sets it to the
+// empty string, which is what users have.
+var GOGC = "400"
+
 // Server is one exeunt process. Only the test's own goroutine may call its methods; the
 // clients that Config makes may be used anywhere.
 type Server struct {
@@ -203,8 +207,7 @@ func (s *Server) Start() {
 		cmd = withSockets(s.sockets, program, args)
 	}
 	// Temporary folders are in memory, where a reserve for each server would need too much. A flag of the test has the last word.
-	// Its memory is what a user's server would take, whatever script/test has set for the tests.
-	cmd.Env = append(cmd.Environ(), "EXEUNT_DISK_RESERVE_BYTES=0", "GOGC=", "GOMEMLIMIT=")
+	cmd.Env = append(cmd.Environ(), "EXEUNT_DISK_RESERVE_BYTES=0", "GOGC="+GOGC, "GOMEMLIMIT=")
 	if s.clock {
 		cmd.Env = append(cmd.Environ(), clockVariable+"="+s.clockFile())
 	}

@@ -8,6 +8,7 @@ import (
 	"database/sql"
 	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -16,6 +17,11 @@ import (
 )
 
 var objects = flag.Int("objects", 1_000_000, "how many objects are stored")
+
+func TestMain(m *testing.M) {
+	harness.GOGC = "" // time and memory of a user's server are measured
+	os.Exit(m.Run())
+}
 
 // BenchmarkStart measures the time from the start of the process until it is ready: the
 // medians with an empty and with a full database, and their ratio.
