@@ -165,14 +165,11 @@ func (t *Tx) prepare(ctx context.Context, limits Limits, v *view, ops []*operati
 // readParents sets v.parents: which of the uids have dependents.
 func (t *Tx) readParents(ctx context.Context, v *view, uids []string) error {
 	v.parents = make(map[string]bool, len(uids))
-	var b sqldb.Batch
-	for _, uid := range uids {
-		b.Query(func(row sqldb.Row) error {
-			v.parents[uid] = true
-			return row.Scan(new(int64))
-		}, hasDependents, uid)
+	found, err := sqldb.Column[string](ctx, t, haveDependents[t.engine], sqldb.List(t.engine, uids))
+	for _, uid := range found {
+		v.parents[uid] = true
 	}
-	return t.sendAll(ctx, &b)
+	return err
 }
 
 // parentsOf is the uids for which the operations must know whether there are

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -51,15 +52,17 @@ func (f *effect) inSet(engine sqldb.Engine) bool {
 	if engine == sqldb.Postgres {
 		return true
 	}
-	for i := range f.owners {
-		o := &f.owners[i]
-		for _, s := range [...]string{o.uid, o.group, o.kind, o.name} {
-			if !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 {
-				return false
-			}
+	for _, o := range f.owners {
+		if !inJSON(o.uid, o.group, o.kind, o.name) {
+			return false
 		}
 	}
-	return utf8.ValidString(f.uid) && strings.IndexByte(f.uid, 0) < 0
+	return inJSON(f.uid)
+}
+
+// inJSON reports whether SQLite reads texts from JSON as they are.
+func inJSON(texts ...string) bool {
+	return !slices.ContainsFunc(texts, func(s string) bool { return !utf8.ValidString(s) || strings.IndexByte(s, 0) >= 0 })
 }
 
 // addCreateSet adds the statements of creates: three or four for the set. As with
@@ -98,7 +101,7 @@ func (q *statements) addCreateSet(run []*effect) {
 	}
 }
 
-// queueRestored is Restoration.queue for many.
+// queueRestored adds the statements that mark what creates restore. They come before the inserts, whose triggers read it.
 func queueRestored(b *sqldb.Batch, engine sqldb.Engine, run []*effect) {
 	byRow := map[int64]*effect{}
 	var rows []int64
@@ -206,17 +209,35 @@ func loadSet(engine sqldb.Engine, all []object.Key) (statement string, args []an
 // On PostgreSQL, OFFSET 0 forces one index lookup per row, whatever the
 // statistics say: they may be from a time when the tables were empty.
 
-// archiveSet is insertArchived for many.
-const (
-	archiveSetSQLite = `
+// archiveSet is insertArchived for many. On SQLite the causes are parameters if all have the same, and else in the list.
+var (
+	archiveSetSQLite  = archiveSet("j.value", "$4", "$5", "$7", "$8")
+	archiveEachSQLite = archiveSet("j.value ->> 0", "j.value ->> 1", "j.value ->> 2", "j.value ->> 3", "j.value ->> 4")
+	burySetSQLite     = burySet("j.value", "$4")
+	buryEachSQLite    = burySet("j.value ->> 6", "j.value ->> 5")
+)
+
+func archiveSet(id, actor, cascade, requester, request string) string {
+	return `
 INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced, confirmer)
 SELECT $2 + j.key, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
     CASE WHEN $6 OR o.kind <> 'secrets' THEN coalesce(o.asked_body, o.revision) END, $3,
-    coalesce(o.deletion_actor, $4), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN $5 END, o.own_cascade, o.uid),
+    coalesce(o.deletion_actor, ` + actor + `), coalesce(o.deletion_cascade, CASE WHEN o.deletion_time IS NULL THEN ` + cascade + ` END, o.own_cascade, o.uid),
     CASE WHEN $6 OR o.kind <> 'secrets' THEN octet_length(c.body) ELSE 0 END,
-    CASE WHEN o.deletion_time IS NULL THEN $7 ELSE o.deletion_requester END,
-    CASE WHEN o.deletion_time IS NULL THEN $8 ELSE o.deletion_request_id END, o.asked_at, o.deletion_confirmer
-FROM json_each($1) j JOIN objects o ON o.id = j.value JOIN changes c ON c.revision = o.revision`
+    CASE WHEN o.deletion_time IS NULL THEN ` + requester + ` ELSE o.deletion_requester END,
+    CASE WHEN o.deletion_time IS NULL THEN ` + request + ` ELSE o.deletion_request_id END, o.asked_at, o.deletion_confirmer
+FROM json_each($1) j JOIN objects o ON o.id = ` + id + ` JOIN changes c ON c.revision = o.revision`
+}
+
+// burySet writes the tombstones.
+func burySet(id, author string) string {
+	return `
+INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, at, author)
+SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision, $3, ` + author + `
+FROM json_each($1) j JOIN objects o ON o.id = ` + id
+}
+
+const (
 	archiveSetPostgres = `
 INSERT INTO archive (id, uid, kind, namespace, name, body_revision, removed_at, actor, cascade, size, requester, request_id, body_replaced, confirmer)
 SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.name ELSE o.namespace END, o.name,
@@ -228,14 +249,7 @@ SELECT $2 + j.place - 1, o.uid, o.kind, CASE WHEN o.kind = 'namespaces' THEN o.n
 FROM unnest($1::bigint[], $4::text[], $5::text[], $7::text[], $8::text[]) WITH ORDINALITY AS j (id, actor, cascade, requester, request_id, place)
 CROSS JOIN LATERAL (SELECT * FROM objects WHERE id = j.id OFFSET 0) AS o
 CROSS JOIN LATERAL (SELECT body FROM changes WHERE revision = o.revision OFFSET 0) AS c`
-)
 
-// burySet writes the tombstones.
-const (
-	burySetSQLite = `
-INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, at, author)
-SELECT $2 + j.key, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision, $3, $4
-FROM json_each($1) j JOIN objects o ON o.id = j.value`
 	burySetPostgres = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, at, author)
 SELECT $2 + j.place - 1, o.id, o.uid, o.kind, o.namespace, o.name, 3, o.revision, $3, j.author
@@ -302,7 +316,7 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::boolean[], $4::boolean[], $5:
 )
 
 // The statements that load and create many objects at once: loadObject, insertObject,
-// insertChange, insertOwner and markRestored for many. An object's id is the revision of
+// insertChange and insertOwner for many. An object's id is the revision of
 // its creation. On SQLite the objects are created at the revisions from $2 on.
 const (
 	loadSetSQLite = `
@@ -337,6 +351,8 @@ FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::by
 INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name)
 SELECT j.value ->> 0, j.value ->> 1, j.value ->> 2, j.value ->> 3, j.value ->> 4, j.value ->> 5, j.value ->> 6 FROM json_each($1) j`
 
+	// markRestoredSet records the uids of restored objects in their rows, if these still exist, and returns whether dropped
+	// references to the objects exist.
 	markRestoredSetSQLite = `
 UPDATE archive SET restored_as = j.value ->> 1 FROM json_each($1) j WHERE archive.id = j.value ->> 0` + restorable + `
 RETURNING id, EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
@@ -403,7 +419,8 @@ func (q *statements) add(run []*effect) {
 
 // addEach adds statements for each effect.
 func (q *statements) addEach(run []*effect) {
-	for _, f := range run {
+	for i, f := range run {
+		queueRestored(&q.queued, q.engine, run[i:i+1])
 		q.archived += f.queue(&q.queued, q.archive, q.at)
 	}
 }

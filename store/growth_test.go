@@ -196,12 +196,12 @@ func BenchmarkGrowth(b *testing.B) {
 func TestPlans(t *testing.T) {
 	dbtest.SearchesOnly(t, map[string]string{
 		"getObject": getObject, "getHead": getHead, "loadObject": loadObject, "loadSet": loadSetSQLite, "insertObject": insertObject,
-		"createSet": createSetSQLite, "createdSet": createdSetSQLite, "ownSet": ownSetSQLite, "markRestored": markRestored, "markRestoredSet": markRestoredSetSQLite,
-		"touchObject": touchObject, "updateObject": updateObject, "deleteObject": deleteObject, "hasDependents": hasDependents,
+		"createSet": createSetSQLite, "createdSet": createdSetSQLite, "ownSet": ownSetSQLite, "markRestoredSet": markRestoredSetSQLite,
+		"touchObject": touchObject, "updateObject": updateObject, "deleteObject": deleteObject, "haveDependents": haveDependents[sqldb.SQLite],
 		"insertArchived": insertArchived, "archiveSet": archiveSetSQLite, "burySet": burySetSQLite, "deleteSet": deleteSet[sqldb.SQLite],
 		"archivedByUID": archivedByUID, "archivedAll": archivedAllSQLite, "lastRemoval": lastRemoval, "listNamed": listNamed, "listNamedIn": listNamedIn, "wholeCascade": wholeCascade,
 		"restoredSince": restoredSince, "droppedUIDs": droppedUIDs[sqldb.SQLite], "droppedFor": droppedFor, "listHeads": listHeads,
 		"dependentsAfter": dependentsAfter, "heads": headsOf[sqldb.SQLite], "removed": removed[sqldb.SQLite], "cascadeArchived": cascadeArchived,
-		"holdCascade": holdCascade, "holdCascades": holdCascades[sqldb.SQLite],
+		"archiveEach": archiveEachSQLite, "buryEach": buryEachSQLite, "storedByUIDs": storedByUIDs[sqldb.SQLite], "holdCascades": holdCascades[sqldb.SQLite],
 	})
 }

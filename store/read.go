@@ -160,6 +160,11 @@ func (r *Reader) GetByUID(ctx context.Context, uid types.UID) (*Stored, error) {
 	return first(r.query(ctx, storedByUID, string(uid)))
 }
 
+// GetByUIDs reads those objects that exist.
+func (r *Reader) GetByUIDs(ctx context.Context, uids []types.UID) ([]*Stored, error) {
+	return r.query(ctx, storedByUIDs[r.engine], sqldb.List(r.engine, uids))
+}
+
 // GetByIDs reads objects by their ids, in the order of the ids.
 func (r *Reader) GetByIDs(ctx context.Context, ids []int64) ([]*Stored, error) {
 	return r.query(ctx, storedByIDs[r.engine], sqldb.List(r.engine, ids))
@@ -239,5 +244,6 @@ var (
 	headsOf = sqldb.WithLists(`SELECT ` + graph.HeadColumns + ` FROM objects o WHERE o.uid IN LIST($1, text)`)
 	asked   = sqldb.WithLists(`
 SELECT o.uid, o.kind, o.namespace, o.name, c.body FROM objects o JOIN changes c ON c.revision = o.asked_body WHERE o.uid IN LIST($1, text)`)
-	storedByIDs = sqldb.WithLists(`SELECT ` + storedColumns + ` WHERE d.id IN LIST($1, bigint) ORDER BY d.id`)
+	storedByUIDs = sqldb.WithLists(`SELECT ` + storedColumns + ` WHERE d.uid IN LIST($1, text)`)
+	storedByIDs  = sqldb.WithLists(`SELECT ` + storedColumns + ` WHERE d.id IN LIST($1, bigint) ORDER BY d.id`)
 )

@@ -47,17 +47,8 @@ var (
 	ErrAwaited     = errors.New("references wait for this object")
 )
 
-// queue adds the statements that must run before the object's insert: its triggers
-// read what it restores.
+// queue adds the statements about dropped references.
 func (r *Restoration) queue(b *sqldb.Batch, f *effect) {
-	if r.Row == 0 {
-		return
-	}
-	b.Query(func(row sqldb.Row) error {
-		f.restored = true
-		return row.Scan(&f.awaited)
-	}, markRestored, r.Row, f.uid)
-	b.Exec(holdCascade, r.Row, f.at)
 	if r.Had {
 		b.Exec(deleteDropped, f.uid)
 	}

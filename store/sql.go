@@ -73,9 +73,11 @@ const deleteObject = `DELETE FROM objects WHERE id = $1`
 const insertChange = `
 INSERT INTO changes (revision, object, uid, kind, namespace, name, type, previous, body, at, author) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
-// hasDependents uses the index on owners. ORDER BY forces PostgreSQL to use it
-// even if it expects that nearly every row matches.
-const hasDependents = `SELECT 1 FROM owners WHERE owner_uid >= $1 AND owner_uid <= $1 ORDER BY owner_uid LIMIT 1`
+// haveDependents uses the index on owners, for each uid. ORDER BY forces PostgreSQL to use it even if it expects that nearly
+// every row matches, and OFFSET 0 keeps it from a join.
+var haveDependents = sqldb.WithLists(`
+SELECT list.value FROM LIST($1, text) AS list
+WHERE EXISTS (SELECT 1 FROM owners w WHERE w.owner_uid >= list.value AND w.owner_uid <= list.value ORDER BY w.owner_uid LIMIT 1 OFFSET 0)`)
 
 const insertOwner = `INSERT INTO owners (dependent, owner_uid, blocking, controller, owner_group, owner_kind, owner_name) VALUES ($1, $2, $3, $4, $5, $6, $7)`
 const deleteOwners = `DELETE FROM owners WHERE dependent = $1`
@@ -193,12 +195,6 @@ DELETE FROM changes WHERE revision IN (
 	sqldb.WithLists(`DELETE FROM archive WHERE uid IN LIST($1, text)`),
 }
 
-// markRestored records the restored object's uid in the row, if it still exists,
-// and returns whether dropped references to its object exist.
-const markRestored = `
-UPDATE archive SET restored_as = $2 WHERE id = $1` + restorable + `
-RETURNING EXISTS (SELECT 1 FROM dropped_references d WHERE d.owner_uid = archive.uid)`
-
 // restoredSince looks for the object $1, restored after revision $2. An object's id is the
 // revision of its creation.
 const restoredSince = `SELECT 1 FROM objects WHERE uid = $1 AND id > $2`
@@ -229,14 +225,11 @@ SELECT cascade, coalesce(requester, actor), coalesce(request_id, '') FROM archiv
 const (
 	// restorable: the cascade of the row is not leaving.
 	restorable = ` AND NOT EXISTS (SELECT 1 FROM archive_cascades l WHERE l.id = archive.cascade AND l.leaving >= archive.id)`
-	// holdCascade records when the cascade of a row was restored last, once a minute.
-	holdCascade = `
-INSERT INTO archive_cascades AS c (id, restored_at) SELECT cascade, CAST($2 AS bigint) FROM archive WHERE id = $1` + heldBefore
 	heldBefore = `
 ON CONFLICT (id) DO UPDATE SET restored_at = excluded.restored_at WHERE c.restored_at IS NULL OR c.restored_at < excluded.restored_at - 60000`
 )
 
-// holdCascades is holdCascade for many.
+// holdCascades records when the cascades of rows were restored last, once a minute.
 var holdCascades = map[sqldb.Engine]string{
 	sqldb.SQLite: `
 INSERT INTO archive_cascades AS c (id, restored_at)

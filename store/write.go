@@ -103,15 +103,15 @@ func newEvents(effects []*effect) []*Event {
 	return events
 }
 
-// addRemovals adds the statements of removals: three or four for a set. On SQLite, which has no
-// arrays, all removals of a set have the same cause.
+// addRemovals adds the statements of removals: three or four for a set.
 func (q *statements) addRemovals(rest []*effect) {
 	for len(rest) > 0 {
-		n := 1
-		for n < len(rest) && (q.engine == sqldb.Postgres || rest[n].sameCause(rest[0])) {
+		n := 0
+		for n < len(rest) && (q.engine == sqldb.Postgres || inJSON(rest[n].actor, rest[n].cascade, rest[n].requester, rest[n].request, rest[n].author)) {
 			n++
 		}
 		if n < minSet {
+			n = max(n, 1)
 			q.addEach(rest[:n])
 		} else {
 			q.addRemovalSet(rest[:n])
@@ -120,41 +120,42 @@ func (q *statements) addRemovals(rest []*effect) {
 	}
 }
 
+// addRemovalSet adds the statements of a set. Objects that are not worth archiving have the id 0 in the list of the
+// archive, which no object has: the place in the list is the revision.
 func (q *statements) addRemovalSet(run []*effect) {
-	ids, first := q.ids(run), run[0].revision
-	if q.archive.on {
-		q.archiveSet(run)
-	}
-	if q.engine == sqldb.Postgres {
-		q.queued.Exec(burySetPostgres, ids, first, q.at, authorsOf(run))
-	} else {
-		q.queued.Exec(burySetSQLite, ids, first, q.at, run[0].by())
-		q.queued.Exec(disownSet[q.engine], ids) // faster than the trigger, which deletes row by row
-	}
-	q.queued.Exec(deleteSet[q.engine], ids)
-}
-
-// archiveSet archives the objects of a set. Those that are not worth it have the id 0 in the list,
-// which no object has: the place in the list is the revision.
-func (q *statements) archiveSet(run []*effect) {
-	ids := make([]int64, len(run))
-	actors, cascades, requesters, requests := make([]*string, len(run)), make([]*string, len(run)), make([]*string, len(run)), make([]*string, len(run))
+	first, same := run[0], true
+	archived, rows := make([]int64, len(run)), make([][7]any, len(run))
 	for i, f := range run {
-		if worthArchiving(f.key) {
-			ids[i] = f.id
+		if q.archive.on && worthArchiving(f.key) {
+			archived[i] = f.id
 			q.archived += q.archive.size(f)
 		}
 		c := f.causeOfRemoval()
-		actors[i], cascades[i], requesters[i], requests[i] = nullable[string](c.actor), nullable[string](c.cascade), nullable[string](c.requester), nullable[string](c.request)
+		rows[i] = [7]any{archived[i], c.actor, c.cascade, c.requester, c.request, f.by(), f.id}
+		same = same && f.sameCause(first)
 	}
-	if !slices.ContainsFunc(ids, func(id int64) bool { return id != 0 }) {
-		return
+	archive, bury, causes := archiveSetSQLite, burySetSQLite, rows[0][1:6]
+	from, ids := sqldb.List(q.engine, archived), q.ids(run)
+	switch {
+	case q.engine == sqldb.Postgres:
+		archive, bury, causes = archiveSetPostgres, burySetPostgres, make([]any, 5)
+		for i := range causes {
+			column := make([]*string, len(run))
+			for at, row := range rows {
+				column[at] = nullable[string](row[i+1])
+			}
+			causes[i] = column
+		}
+	case !same:
+		archive, bury, from = archiveEachSQLite, buryEachSQLite, sqldb.JSON(rows)
+		ids = from
 	}
-	first := run[0]
-	if q.engine == sqldb.Postgres {
-		q.queued.Exec(archiveSetPostgres, ids, first.revision, first.at, actors, cascades, q.archive.secrets, requesters, requests)
-		return
+	if q.archive.on {
+		q.queued.Exec(archive, from, first.revision, first.at, causes[0], causes[1], q.archive.secrets, causes[2], causes[3])
 	}
-	c := first.causeOfRemoval()
-	q.queued.Exec(archiveSetSQLite, sqldb.List(q.engine, ids), first.revision, first.at, c.actor, c.cascade, q.archive.secrets, c.requester, c.request)
+	q.queued.Exec(bury, ids, first.revision, q.at, causes[4])
+	if q.engine == sqldb.SQLite {
+		q.queued.Exec(disownSet[q.engine], q.ids(run)) // faster than the trigger, which deletes row by row
+	}
+	q.queued.Exec(deleteSet[q.engine], q.ids(run))
 }
