@@ -63,11 +63,16 @@ func (e *Engine) act(ctx context.Context, c batch, r *Result) (waiting []reviewe
 		for i, task := range held {
 			items = append(items, reviewed{task, verdicts[i]})
 		}
-		settled, err = e.settle(ctx, tx, c.token, now, items)
+		if !e.queue.Outside {
+			settled, err = e.settle(ctx, tx, c.token, now, items)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	if e.queue.Outside {
+		return items, nil
 	}
 	r.Left += len(c.tasks) - len(items)
 	return e.tally(items, settled, r), nil

@@ -80,8 +80,11 @@ func (e *Engine) release(ctx context.Context, c batch) {
 }
 
 // hold returns the tasks that still carry our token, and locks them until the
-// transaction ends.
+// transaction ends. Without one it returns all: their effects come next, and a token may go meanwhile anyway.
 func (e *Engine) hold(ctx context.Context, tx Tx, c batch) ([]Task, error) {
+	if e.queue.Outside {
+		return c.tasks, nil
+	}
 	ours := make(map[string]bool, len(c.tasks))
 	if err := sqldb.Each(ctx, tx, collect(ours), e.sql.hold, sqldb.List(e.db.Engine(), c.keys()), c.token); err != nil {
 		return nil, fmt.Errorf("hold %s reviews: %w", e.queue.Name, err)

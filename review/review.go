@@ -111,6 +111,12 @@ type Queue struct {
 	Idle time.Duration
 	// Effects bounds the effects that run at once. Default 4.
 	Effects int
+	// Outside says that all verdicts of the Reviewer are made by Outside. Then it gets no transaction, and the turn has
+	// none between claim and effects.
+	Outside bool
+	// Gather is the least time from the begin of a turn that claims less than Batch to the next one: what becomes due meanwhile
+	// shares transactions. Default 0.
+	Gather time.Duration
 
 	Backoff Backoff
 }
@@ -202,6 +208,9 @@ func New[T Tx](db *sqldb.DB, q Queue, r Reviewer[T], transact Transactor[T], o O
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Logger = o.Logger.With("queue", q.Name)
+	if q.Outside {
+		transact = func(_ context.Context, fn func(T) error) error { return fn(*new(T)) }
+	}
 	// The engine itself needs no T: this is the one place that knows both.
 	run := func(ctx context.Context, fn func(Tx, reviewFunc) error) error {
 		return transact(ctx, func(tx T) error {
@@ -226,7 +235,7 @@ func (q *Queue) complete() error {
 			return fmt.Errorf("review queue %s: %q is not the name of a table or column", q.Name, name)
 		}
 	}
-	if q.Batch < 0 || q.Lease < 0 || q.Idle < 0 || q.Effects < 0 {
+	if q.Batch < 0 || q.Lease < 0 || q.Idle < 0 || q.Effects < 0 || q.Gather < 0 {
 		return fmt.Errorf("review queue %s: a negative batch, lease, idle time or number of effects", q.Name)
 	}
 	setDefault(&q.Batch, 200)

@@ -80,6 +80,7 @@ func (e *Engine) RunOne(ctx context.Context) (Result, error) {
 func (e *Engine) Run(ctx context.Context) error {
 	e.takeOverAtStart(ctx)
 	for failures := 0; ; {
+		begin := e.options.Now()
 		r, err := e.RunOne(ctx)
 		if ctx.Err() != nil {
 			return nil
@@ -94,6 +95,8 @@ func (e *Engine) Run(ctx context.Context) error {
 		failures = 0
 		if r.Claimed == 0 {
 			e.sleep(ctx, e.idle(r), e.wake)
+		} else if rest := e.queue.Gather - e.options.Now().Sub(begin); rest > 0 && !e.full.Load() {
+			e.sleep(ctx, rest, nil)
 		}
 	}
 }
@@ -185,7 +188,7 @@ func (c batch) attributes(queue string) []attribute.KeyValue {
 // reviewTraced calls the reviewer. Rows that it enqueues get the trace of ctx.
 func (e *Engine) reviewTraced(ctx context.Context, tx Tx, review reviewFunc, now time.Time, tasks []Task) ([]Verdict, error) {
 	traceparent := tracing.Traceparent(ctx)
-	if traceparent == "" {
+	if traceparent == "" || e.queue.Outside {
 		return e.review(ctx, review, now, tasks)
 	}
 	var mark, unmark sqldb.Batch

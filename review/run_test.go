@@ -3,6 +3,7 @@ package review_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +61,38 @@ func TestRun(t *testing.T) {
 		e.Wake()
 		receive(t, seen, "woken")
 	})
+}
+
+// TestGather: what becomes due within Gather of the begin of a turn is reviewed by the next one.
+func TestGather(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		q := queue
+		q.Gather = 300 * time.Millisecond
+		reviewer, seen := signal()
+		turns := &counted{Reviewer: reviewer}
+		f.now = time.Now()
+		f.enqueue(0, "a")
+		f.enqueue(50*time.Millisecond, "b")
+		f.enqueue(100*time.Millisecond, "c")
+		start(t, f.engine(q, turns, review.Options{Now: time.Now}))
+		for _, key := range []string{"a", "b", "c"} {
+			receive(t, seen, key)
+		}
+		if n := turns.n.Load(); n > 2 {
+			t.Errorf("%d turns", n)
+		}
+	})
+}
+
+// counted counts the turns of a reviewer.
+type counted struct {
+	review.Reviewer[review.Tx]
+	n atomic.Int64
+}
+
+func (c *counted) Review(ctx context.Context, tx review.Tx, now time.Time, tasks []review.Task) ([]review.Verdict, error) {
+	c.n.Add(1)
+	return c.Reviewer.Review(ctx, tx, now, tasks)
 }
 
 // TestRunSurvives: Run retries after a database error.

@@ -70,6 +70,49 @@ func TestVerdicts(t *testing.T) {
 	})
 }
 
+// TestWithoutTransaction: a queue whose verdicts are all from Outside has no transaction before the effects, and loses no task that is
+// enqueued again meanwhile.
+func TestWithoutTransaction(t *testing.T) {
+	each(t, func(t *testing.T, f *fixture) {
+		verdicts := map[string]func(context.Context) review.Verdict{
+			"acted":    func(context.Context) review.Verdict { return review.Acted() },
+			"again":    func(context.Context) review.Verdict { return review.Again(time.Minute) },
+			"enqueued": func(context.Context) review.Verdict { f.enqueue(time.Second, "enqueued"); return review.Kept() },
+			"failed":   func(context.Context) review.Verdict { return review.Failed(errTest) },
+			"panics":   func(context.Context) review.Verdict { panic("no") },
+		}
+		for key := range verdicts {
+			f.enqueue(0, key)
+		}
+		q := queue
+		q.Outside = true
+		e := f.engine(q, outside(verdicts), review.Options{})
+		want := review.Result{Claimed: 5, Done: 1, Postponed: 1, Failed: 2, Left: 1, Acted: 1}
+		if got := f.turn(e); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+		f.want(
+			"again due 60 count 0 test created 0 error -",
+			"enqueued due 0 count 0 test created 0 error -",
+			"failed due 1 count 1 test created 0 error no",
+			"panics due 1 count 1 test created 0 error effect: panic: no",
+		)
+	})
+}
+
+// outside is a reviewer whose verdicts are all from Outside.
+type outside map[string]func(context.Context) review.Verdict
+
+func (o outside) Review(_ context.Context, tx review.Tx, _ time.Time, tasks []review.Task) (verdicts []review.Verdict, err error) {
+	if tx != nil {
+		return nil, errors.New("there is a transaction")
+	}
+	for _, task := range tasks {
+		verdicts = append(verdicts, review.Outside(o[task.Key]))
+	}
+	return verdicts, nil
+}
+
 // TestFailures: the backoff grows up to its maximum, and is reset by a success.
 func TestFailures(t *testing.T) {
 	each(t, func(t *testing.T, f *fixture) {
