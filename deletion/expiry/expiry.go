@@ -20,6 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +37,8 @@ import (
 
 var queue = review.Queue{
 	Name: "expiry", Table: "expiry_reviews", Key: "uid",
-	Batch: 500, Effects: 8, // deletes that run at once share commits, and the writes of others wait for those: more are no faster
+	Batch: 500, Effects: together, // deletes that run at once share commits, and the writes of others wait for those
+	Outside: true, Gather: 100 * time.Millisecond, // what is due within it shares reads and transactions, and is hardly later
 	Idle:    time.Second, // a write may let an object expire at once
 	Backoff: review.Backoff{Base: 5 * time.Second, Cap: 10 * time.Minute},
 }
@@ -91,13 +94,44 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Expirer, error) {
 // Engines returns the review engines, to run and for metrics.
 func (e *Expirer) Engines() []*review.Engine { return []*review.Engine{e.engine, e.walkers} }
 
+// together is how many tasks share a read of the objects and the policies.
+const together = 16
+
 // Review implements review.Reviewer. The deletes are transactions of their own.
 func (e *Expirer) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []review.Task) ([]review.Verdict, error) {
-	verdicts := make([]review.Verdict, len(tasks))
-	for i, task := range tasks {
-		verdicts[i] = review.Outside(func(ctx context.Context) review.Verdict { return e.expire(ctx, task) })
+	verdicts := make([]review.Verdict, 0, len(tasks))
+	for some := range slices.Chunk(tasks, together) {
+		read := &reading{tasks: some}
+		for _, task := range some {
+			verdicts = append(verdicts, review.Outside(func(ctx context.Context) review.Verdict { return e.expire(ctx, task, read) }))
+		}
 	}
 	return verdicts, nil
+}
+
+// reading is the objects of some tasks, and the policies, as the first of these tasks finds them. A write that comes between that and
+// the delete of another one is a conflict, as it is for the first one.
+type reading struct {
+	once    sync.Once
+	tasks   []review.Task
+	objects map[types.UID]*store.Stored
+	set     *Set
+	err     error
+}
+
+func (r *reading) read(ctx context.Context, e *Expirer) {
+	uids := make([]types.UID, len(r.tasks))
+	for i, task := range r.tasks {
+		uids[i] = types.UID(task.Key)
+	}
+	found, err := e.store.Reader().GetByUIDs(ctx, uids)
+	r.objects = map[types.UID]*store.Stored{}
+	for _, o := range found {
+		r.objects[o.UID] = o
+	}
+	if r.err = err; err == nil {
+		r.set, r.err = e.policies.Now(ctx, e.store.Reader())
+	}
 }
 
 const (
@@ -110,17 +144,14 @@ const (
 )
 
 // expire deletes an object if it is still to expire now.
-func (e *Expirer) expire(ctx context.Context, task review.Task) review.Verdict {
-	o, err := e.store.Reader().GetByUID(ctx, types.UID(task.Key))
-	if err != nil {
-		return review.Failed(err)
+func (e *Expirer) expire(ctx context.Context, task review.Task, r *reading) review.Verdict {
+	r.once.Do(func() { r.read(ctx, e) })
+	if r.err != nil {
+		return review.Failed(r.err)
 	}
+	o := r.objects[types.UID(task.Key)]
 	if o == nil || o.Deletion != 0 {
 		return review.Kept()
-	}
-	set, err := e.policies.Now(ctx, e.store.Reader())
-	if err != nil {
-		return review.Failed(err)
 	}
 	now, nothing := e.opts.Now(), review.Kept()
 	var after time.Time
@@ -128,7 +159,7 @@ func (e *Expirer) expire(ctx context.Context, task review.Task) review.Verdict {
 		after, nothing = task.Created, review.Again(restoredWait)
 	}
 	var again time.Time // if a policy may take it later
-	j := judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: now, store: e.store.Reader(), counts: (*Policy).Started, may: func(ctx context.Context, p *Policy) (bool, error) {
+	j := judge{kinds: e.opts.Kinds.Snapshot(), set: r.set, now: now, store: e.store.Reader(), counts: (*Policy).Started, may: func(ctx context.Context, p *Policy) (bool, error) {
 		taken, later, err := e.taker.take(ctx, p)
 		if again.IsZero() || !later.IsZero() && later.Before(again) {
 			again = later
