@@ -94,7 +94,7 @@ func TestAtRefused(t *testing.T) {
 		{"GET", "/at/99999999" + configMaps, 504, "Too large resource version"},
 		{"GET", "/at/2999-01-01T00:00:00Z" + configMaps, 400, "not in the past"},
 		{"GET", "/at/2500-01-01T00:00:00Z" + configMaps, 400, "not in the past"}, // this second: more may happen in it
-		{"GET", "/at/1999-01-01T00:00:00Z" + configMaps, 410, "does not reach back"},
+		{"GET", "/at/1999-01-01T00:00:00Z" + configMaps, 410, "does not reach back to 1999-01-01T00:00:00Z: it begins at 20"},
 		{"GET", "/at/2" + configMaps + "?resourceVersion=7", 400, "leave out resourceVersion"},
 		{"GET", "/at/2/metrics", 404, ""},
 		{"GET", "/at/2/at/2" + configMaps, 404, ""},

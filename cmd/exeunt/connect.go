@@ -134,7 +134,7 @@ func (l *loaded) rest() (*rest.Config, error) {
 	}
 	config.Wrap(explain.Transport(fmt.Sprintf("the server %s (context %q of %s)", config.Host, l.context, l.file)))
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	config.QPS = -1 // no limit in the client: the server limits requests
+	config.QPS, config.UserAgent = -1, "exeunt" // no limit in the client: the server limits requests
 	return config, nil
 }
 

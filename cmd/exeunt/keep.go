@@ -57,7 +57,7 @@ lifecycle.exeunt.dev/keep-until, so it needs the right to patch the object.
 					at, by := lifecycle.Expiry(&kept)
 					switch {
 					case again && by != "":
-						p.printf("%s expires at %s\n", about.Describe(ref), at.Local().Format(time.DateTime))
+						p.printf("%s expires at %s\n", about.Describe(ref), at.UTC().Format(time.RFC3339))
 					case again:
 						p.printf("%s is no longer kept\n", about.Describe(ref))
 					default:

@@ -137,13 +137,19 @@ var restoreTable = kind.Table[*v1.Restore]{Columns: []metav1.TableColumnDefiniti
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the Restore."},
 	{Name: "Phase", Type: "string", Description: "Running, Waiting, Complete or Incomplete."},
 	{Name: "Created", Type: "integer", Description: "How many objects were created."},
+	{Name: "Changed", Type: "integer", Description: "How many a revert changed."},
+	{Name: "Deleted", Type: "integer", Description: "How many a revert deleted."},
 	{Name: "Skipped", Type: "integer", Description: "How many were skipped."},
 	{Name: "Failed", Type: "integer", Description: "How many could not be restored."},
 	{Name: "Waiting", Type: "integer", Description: "How many wait for what is being deleted."},
 	{Name: "Age", Type: "string", Description: "How long ago it was asked for."},
 }, Cells: func(r *v1.Restore) []any {
 	s := r.Status
-	return []any{r.Name, string(s.Phase), int64(s.Created), int64(s.Skipped), int64(s.Failed), int64(s.Waiting), duration.HumanDuration(time.Since(r.CreationTimestamp.Time))}
+	cells := []any{r.Name, string(s.Phase)}
+	for _, n := range []int{s.Created, s.Changed, s.Deleted, s.Skipped, s.Failed, s.Waiting} {
+		cells = append(cells, int64(n))
+	}
+	return append(cells, duration.HumanDuration(time.Since(r.CreationTimestamp.Time)))
 }}
 
 // statusOf returns a function that sets the status that an object has now. The rules of a

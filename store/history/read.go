@@ -60,10 +60,14 @@ func (h *History) RevisionAt(ctx context.Context, s sqldb.Sender, at time.Time) 
 	}
 	var revision int64
 	known, err := sqldb.First(ctx, s, []any{&revision}, markAt, at.Unix())
-	if err == nil && !known {
-		err = object.Errorf(object.Expired, "the history does not reach back to %s", at.UTC().Format(time.RFC3339))
+	if err != nil || known {
+		return revision, err
 	}
-	return revision, err
+	var begin int64
+	if _, err = sqldb.First(ctx, s, []any{&begin}, oldestTime, moved); err == nil {
+		err = object.Errorf(object.Expired, "the history does not reach back to %s: it begins at %s", at.UTC().Format(time.RFC3339), time.UnixMilli(begin).UTC().Format(time.RFC3339))
+	}
+	return 0, err
 }
 
 // ParseWhen reads a version, or a time that is over. Error: BadRequest.

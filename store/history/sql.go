@@ -76,7 +76,10 @@ LIMIT 1`
 	// markAt finds the last revision that was moved by the end of second $1.
 	markAt = `SELECT revision FROM history_times WHERE at <= $1 ORDER BY at DESC LIMIT 1`
 	// timeOf finds when the newest change up to revision $1 was made, of those after $2.
-	timeOf    = `SELECT at FROM changes WHERE revision <= $1 AND revision > $2 AND at IS NOT NULL ORDER BY revision DESC LIMIT 1`
+	timeOf = `SELECT at FROM changes WHERE revision <= $1 AND revision > $2 AND at IS NOT NULL ORDER BY revision DESC LIMIT 1`
+	// oldestTime finds when the oldest change was made of which the history or the log, after $1, has the time.
+	oldestTime = `
+SELECT coalesce((SELECT min(at) * 1000 FROM history_times), (SELECT at FROM changes WHERE revision > $1 AND at IS NOT NULL ORDER BY revision LIMIT 1), 0)`
 	revisions = `SELECT current, compacted, moved FROM revision`
 )
 

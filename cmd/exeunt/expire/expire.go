@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,13 +84,13 @@ func write(q *v1.ExpiryPreview, p past.Printer) {
 		if o.Waits {
 			waits = "  waits for a confirmation"
 		}
-		p.Line("%s  %s%s", o.At.Local().Format(time.DateTime), deletion.Describe(o.Object), waits)
+		p.Line("%s  %s%s", o.At.Local().Format("2006-01-02 15:04:05 MST"), deletion.Describe(o.Object), waits)
 	}
 	if rest := q.Status.Total - int64(len(q.Status.Objects)); rest > 0 {
 		p.Line("… and %d more", rest)
 	}
 	for _, d := range q.Status.Days {
-		p.Line("%s: %d", d.Date, d.Objects)
+		p.Line("%s UTC: %d", d.Date, d.Objects)
 	}
 	p.Line("%d would go in %s", q.Status.Total-q.Status.Waiting-q.Status.Later, q.Spec.Until)
 	if q.Status.Later > 0 {

@@ -3,6 +3,7 @@
 package past
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -48,9 +49,9 @@ const Help = `A time is one in RFC 3339, "10:00" or "2026-11-17 10:00" where you
 number is a version: the resourceVersion of any object or list.`
 
 var (
-	ago      = regexp.MustCompile(`^([0-9]+) *(second|minute|hour|day|week)s? ago$`)
+	ago      = regexp.MustCompile(`^([0-9]+)(?: *(s|sec|second|m|min|minute|h|hour|d|day|w|week)s? ago|([dw]))$`)
 	longAgo  = regexp.MustCompile(`^([0-9.hms]+)(?: ago)?$`)
-	agoUnits = map[string]time.Duration{"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour}
+	agoUnits = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}
 )
 
 // Parse reads a time or a version as people write it, and returns it as the server reads it.
@@ -62,7 +63,7 @@ func Parse(text string, now time.Time) (string, error) {
 	var at time.Time
 	if found := ago.FindStringSubmatch(text); found != nil {
 		n, _ := strconv.Atoi(found[1])
-		at = now.Add(-time.Duration(n) * agoUnits[found[2]])
+		at = now.Add(-time.Duration(n) * agoUnits[cmp.Or(found[2], found[3])[0]])
 	} else if found := longAgo.FindStringSubmatch(text); found != nil {
 		if d, err := time.ParseDuration(found[1]); err == nil {
 			at = now.Add(-d)

@@ -111,7 +111,7 @@ func notReverted(status v1.RestoreStatus) error {
 	if status.Failed == 0 && status.Message == "" {
 		return nil
 	}
-	return fmt.Errorf("%d of the objects cannot go back. %s", status.Failed, status.Message)
+	return errors.New(strings.TrimSpace(fmt.Sprintf("%d of the objects cannot go back. %s", status.Failed, status.Message)))
 }
 
 func writeRevert(p Printer, spec v1.RestoreSpec, status v1.RestoreStatus) {
