@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -23,6 +24,7 @@ type program struct {
 type test struct {
 	name    string
 	took    time.Duration
+	engines bool         // it runs on both
 	reaches map[int]bool // numbers of mutants
 }
 
@@ -33,7 +35,7 @@ func (r *runner) judge(ctx context.Context, all []*mutant, draw func([]*mutant) 
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	overlay, err := r.write(ctx, dir, all)
+	overlay, err := write(ctx, dir, all)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +43,7 @@ func (r *runner) judge(ctx context.Context, all []*mutant, draw func([]*mutant) 
 	var programs []*program
 	for _, folder := range folders {
 		p := &program{folder: folder, path: filepath.Join(dir, strings.ReplaceAll(folder, "/", "-")+".test")}
-		if out, err := r.run(ctx, ".", nil, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", p.path, "./"+folder); err != nil {
+		if out, err := run(ctx, ".", nil, "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", p.path, "./"+folder); err != nil {
 			return nil, fmt.Errorf("%w\n%s", err, out)
 		}
 		if err := r.learn(ctx, p, filepath.Join(dir, "reached")); err != nil {
@@ -50,7 +52,7 @@ func (r *runner) judge(ctx context.Context, all []*mutant, draw func([]*mutant) 
 		programs = append(programs, p)
 	}
 	for i, m := range sample {
-		r.look(ctx, m, programs)
+		look(ctx, m, programs)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -61,20 +63,20 @@ func (r *runner) judge(ctx context.Context, all []*mutant, draw func([]*mutant) 
 
 // learn runs each test of a program by itself, and notes which mutants it reaches.
 func (r *runner) learn(ctx context.Context, p *program, reached string) error {
-	list, err := r.run(ctx, p.folder, nil, p.path, "-test.list=^(Test|Fuzz|Example)")
+	list, err := run(ctx, p.folder, nil, p.path, "-test.list="+r.tests)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, list)
 	}
 	for name := range strings.FieldsSeq(string(list)) {
 		t := &test{name: name, reaches: map[int]bool{}}
 		begin := time.Now()
-		out, err := r.run(ctx, p.folder, []string{"EXEUNT_MUTANTS_REACHED=" + reached}, p.path, "-test.short", "-test.timeout=10m", "-test.run=^"+name+"$")
+		out, err := run(ctx, p.folder, []string{"EXEUNT_MUTANTS_REACHED=" + reached}, p.path, "-test.short", "-test.v", "-test.timeout=20m", "-test.run=^"+name+"$")
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "mutants: %s %s fails without a bug, and does not look: %s\n", p.folder, name, out[max(0, len(out)-500):])
 		} else {
 			p.tests = append(p.tests, t)
 		}
-		t.took = time.Since(begin)
+		t.took, t.engines = time.Since(begin), bytes.Contains(out, []byte("/postgres"))
 		numbers, _ := os.ReadFile(reached)
 		for n := range strings.FieldsSeq(string(numbers)) {
 			number, _ := strconv.Atoi(n)
@@ -89,14 +91,14 @@ func (r *runner) learn(ctx context.Context, p *program, reached string) error {
 const onlySQLite, onlyPostgreSQL = "-test.skip=.*/^postgres$|.*/.*/^postgres$", "-test.skip=.*/^sqlite$|.*/.*/^sqlite$"
 
 // look runs the tests that reach a mutant: on SQLite first, because that is cheaper.
-func (r *runner) look(ctx context.Context, m *mutant, programs []*program) {
+func look(ctx context.Context, m *mutant, programs []*program) {
 	m.fate = unreached
 	for _, engine := range []string{onlySQLite, onlyPostgreSQL} {
 		for _, p := range programs {
 			var names []string
 			limit := 20 * time.Second
 			for _, t := range p.tests {
-				if t.reaches[m.number] {
+				if t.reaches[m.number] && (t.engines || engine == onlySQLite) {
 					names, limit = append(names, t.name), limit+5*t.took
 				}
 			}
@@ -104,7 +106,7 @@ func (r *runner) look(ctx context.Context, m *mutant, programs []*program) {
 				continue
 			}
 			m.fate = notSeen
-			out, err := r.run(ctx, p.folder, []string{"EXEUNT_MUTANT=" + strconv.Itoa(m.number)}, p.path, "-test.short", "-test.failfast",
+			out, err := run(ctx, p.folder, []string{"EXEUNT_MUTANT=" + strconv.Itoa(m.number)}, p.path, "-test.short", "-test.failfast",
 				"-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$", engine)
 			if err != nil {
 				m.fate, m.by = seen, "by "+strings.TrimPrefix(string(failed.Find(out)), "--- FAIL: ")
@@ -118,8 +120,7 @@ func (r *runner) look(ctx context.Context, m *mutant, programs []*program) {
 var failed = regexp.MustCompile(`(?m)^--- FAIL: \w+|^panic: .*`)
 
 // run runs a command in a folder and returns what it prints.
-func (r *runner) run(ctx context.Context, folder string, env []string, command ...string) ([]byte, error) {
-	command = append(slices.Clone(r.through), command...)
+func run(ctx context.Context, folder string, env []string, command ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Dir, cmd.Env = folder, append(os.Environ(), env...)
 	cmd.WaitDelay = time.Second

@@ -1,7 +1,7 @@
 // Command mutants puts deliberate bugs into packages, and says which of them the packages' tests do
 // not see. It is no part of the product.
 //
-//	mutants [-seed N] [-n N | -only N,...] [-pkg FOLDER,...] [-tests FOLDER,...] [-exec COMMAND]
+//	mutants [-seed N] [-n N | -only N,...] [-pkg FOLDER,...] [-tests FOLDER,...] [-run REGEXP]
 //
 // All bugs of a package are in one test program, in which EXEUNT_MUTANT switches one on by its number:
 // so each package is compiled once. Each test runs alone first, to learn which bugs it reaches, and only
@@ -30,7 +30,7 @@ var protecting = []string{
 }
 
 // runner runs commands.
-type runner struct{ through []string }
+type runner struct{ tests string }
 
 func main() {
 	seed := flag.Uint64("seed", 1, "another seed draws other bugs")
@@ -38,11 +38,11 @@ func main() {
 	only := flag.String("only", "", "numbers of bugs of one package, with commas: only these")
 	folders := flag.String("pkg", strings.Join(protecting, ","), "folders of the packages, with commas")
 	tests := flag.String("tests", "", "folders of the packages whose tests look, with commas (default: that of the bug)")
-	through := flag.String("exec", "", "a command that runs the others, such as nice")
+	run := flag.String("run", "^(Test|Fuzz|Example)", "the tests that look")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	r := &runner{through: strings.Fields(*through)}
+	r := &runner{tests: *run}
 	if err := r.all(ctx, rand.New(rand.NewPCG(*seed, 0)), *n, *only, strings.Split(*folders, ","), *tests); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)

@@ -71,7 +71,7 @@ var place = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):(\d+): `)
 
 // write writes the changed files of a package, and the overlay that puts them in the place of the originals. The mutants that
 // the compiler refuses are left out.
-func (r *runner) write(ctx context.Context, dir string, all []*mutant) (overlay string, err error) {
+func write(ctx context.Context, dir string, all []*mutant) (overlay string, err error) {
 	folder, overlay := filepath.Dir(all[0].file), filepath.Join(dir, "overlay.json")
 	for {
 		files, spans, err := change(all)
@@ -96,7 +96,7 @@ func (r *runner) write(ctx context.Context, dir string, all []*mutant) (overlay 
 		if err := os.WriteFile(overlay, list, 0o600); err != nil {
 			return "", err
 		}
-		out, err := r.run(ctx, ".", nil, "go", "build", "-gcflags=-e", "-overlay", overlay, "./"+folder)
+		out, err := run(ctx, ".", nil, "go", "build", "-gcflags=-e", "-overlay", overlay, "./"+folder)
 		if err == nil {
 			return overlay, nil
 		}
