@@ -45,15 +45,12 @@ func (x *Index) CheckGrant(ctx context.Context, authz authorizer.UnconditionalAu
 // onlyCollects reports whether an update changes only what the collector needs to
 // change: finalizers and ownerReferences.
 func onlyCollects(obj, old runtime.Object) bool {
-	if old == nil {
-		return false
+	from, err := meta.Accessor(old)
+	if err != nil {
+		return false // a create has no old object
 	}
 	next := obj.DeepCopyObject()
 	to, err := meta.Accessor(next)
-	if err != nil {
-		return false
-	}
-	from, err := meta.Accessor(old)
 	if err != nil {
 		return false
 	}

@@ -9,6 +9,7 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -262,6 +263,84 @@ func TestCheckGrant(t *testing.T) {
 	}
 	if err := x.CheckGrant(t.Context(), authz, person("bob"), narrowed, old); err == nil {
 		t.Error("a role with more rights than the client has was changed")
+	}
+}
+
+// TestGrantWhere: the rights to escalate and to bind count where, and for what, they are given; a refusal names the object. Who has every
+// right may aggregate.
+func TestGrantWhere(t *testing.T) {
+	o := Objects{
+		ClusterRoles: map[string]*rbacv1.ClusterRole{
+			"all":       clusterRoleOf("all", rule("*", "*", "*", ""), rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}),
+			"escalates": clusterRoleOf("escalates", rule("escalate", rbacv1.GroupName, "roles", "r"), rule("bind", rbacv1.GroupName, "roles", "r")),
+			"one":       clusterRoleOf("one", rule("escalate", rbacv1.GroupName, "clusterroles", "c")),
+		},
+		Roles:               map[types.NamespacedName]*rbacv1.Role{},
+		ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{"one": bound("ClusterRole", "one", userNamed("one")), "all": bound("ClusterRole", "all", userNamed("root"))},
+		RoleBindings: map[types.NamespacedName]*rbacv1.RoleBinding{
+			{Namespace: "shop", Name: "b"}: boundIn("shop", "ClusterRole", "escalates", userNamed("bob")),
+		},
+	}
+	role := func(namespace, name string) *rbacv1.Role {
+		r := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Rules: []rbacv1.PolicyRule{rule("*", "*", "*", "")}}
+		o.Roles[types.NamespacedName{Namespace: namespace, Name: name}] = r
+		return r
+	}
+	aggregated := clusterRoleOf("a")
+	aggregated.AggregationRule = &rbacv1.AggregationRule{}
+	for _, test := range []struct {
+		user string
+		obj  runtime.Object
+		want string // "" is allowed
+	}{
+		{"bob", role("shop", "r"), ""},
+		{"bob", role("shop", "s"), `roles.rbac.authorization.k8s.io "s" is forbidden`},
+		{"bob", role("other", "r"), `roles.rbac.authorization.k8s.io "r" is forbidden`},
+		{"bob", boundIn("shop", "Role", "r", userNamed("x")), ""},
+		{"bob", boundIn("shop", "Role", "s", userNamed("x")), `rolebindings.rbac.authorization.k8s.io "b-s" is forbidden`},
+		{"bob", boundIn("other", "Role", "r", userNamed("x")), `rolebindings.rbac.authorization.k8s.io "b-r" is forbidden`},
+		{"one", clusterRoleOf("c", rule("*", "*", "*", "")), ""},
+		{"one", clusterRoleOf("d", rule("*", "*", "*", "")), `clusterroles.rbac.authorization.k8s.io "d" is forbidden`},
+		{"one", bound("ClusterRole", "all", userNamed("one")), `clusterrolebindings.rbac.authorization.k8s.io "b-all" is forbidden`},
+		{"one", aggregated, `clusterroles.rbac.authorization.k8s.io "a" is forbidden: must have cluster-admin`},
+		{"root", aggregated, ""},
+	} {
+		x := NewIndex(o)
+		err := x.CheckGrant(t.Context(), authorizer.AuthorizerFunc(x.Authorize), person(test.user), test.obj, nil)
+		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s, %T: %v, want %q", test.user, test.obj, err, test.want)
+		}
+	}
+}
+
+// TestReason: of several grants the first is the reason: those for all namespaces before those of one, the user's before the groups'.
+func TestReason(t *testing.T) {
+	x := NewIndex(Objects{
+		ClusterRoles: map[string]*rbacv1.ClusterRole{"reads": clusterRoleOf("reads", rule("get", "core", "pods", ""))},
+		ClusterRoleBindings: map[string]*rbacv1.ClusterRoleBinding{
+			"everywhere": bound("ClusterRole", "reads", userNamed("ann"), groupNamed("a"), groupNamed("b")),
+		},
+		RoleBindings: map[types.NamespacedName]*rbacv1.RoleBinding{{Namespace: "shop", Name: "b"}: boundIn("shop", "ClusterRole", "reads",
+			userNamed("ann"), groupNamed("a"), groupNamed("c"), rbacv1.Subject{Kind: "ServiceAccount", Name: "web"})},
+	})
+	const everywhere, inShop = `RBAC: allowed by ClusterRoleBinding "b-reads" of ClusterRole "reads" to `, `RBAC: allowed by RoleBinding "b-reads/shop" of ClusterRole "reads" to `
+	for _, test := range []struct {
+		user, groups, namespace, want string
+	}{
+		{"ann", "a b c", "shop", everywhere + `User "ann"`},
+		{"bob", "a b", "shop", everywhere + `Group "a"`},
+		{"bob", "b a", "shop", everywhere + `Group "b"`},
+		{"bob", "c", "shop", inShop + `Group "c"`},
+		{"bob", "c", "other", ""},
+		{"bob", "c", "", ""},
+		{"system:serviceaccount:shop:web", "", "shop", inShop + `ServiceAccount "web/shop"`},
+	} {
+		a := authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: test.user, Groups: strings.Fields(test.groups)}, Verb: "get", Resource: "pods", Namespace: test.namespace, ResourceRequest: true,
+		}
+		if _, reason, _ := x.Authorize(t.Context(), a); reason != test.want {
+			t.Errorf("%s of %q in %q: %q, want %q", test.user, test.groups, test.namespace, reason, test.want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -160,6 +161,16 @@ func TestParse(t *testing.T) {
 	} {
 		if _, err := parse([]byte(body)); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", body, err, want)
+		}
+	}
+	p, err := parse([]byte(`{"metadata":{"name":"p"},"spec":{"keep":["v*"],"rules":[{"tags":["a*","b*"],"keepLast":3,"keepFor":"1d12h","by":"Pull"},{"tags":["*"],"by":"Push"}]}}`))
+	want := []Rule{{Tags: []string{"a*", "b*"}, KeepLast: 3, KeepFor: 36 * time.Hour, ByPull: true}, {Tags: []string{"*"}}}
+	if err != nil || p.Name != "p" || !p.Selector.Empty() || !slices.Equal(p.Keep, []string{"v*"}) || !reflect.DeepEqual(p.Rules, want) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	for i, why := range []string{"not among the last 3 by pull, older than 36h0m0s", "not among the last 0 by push"} {
+		if got := want[i].why(); got != why {
+			t.Errorf("a tag leaves because it is %q, not %q", got, why)
 		}
 	}
 	for body, want := range map[string]bool{

@@ -32,6 +32,9 @@ func TestReplay(t *testing.T) {
 			pulls: []pull{by(0, "a", "1"), by(1, "a", "1"), by(2, "a", "1")}}, ":a 2"},
 		"a push brings it back": {newest(false), past{tags: []Tag{old("a", "1"), {Name: "b", Digest: "3", Pushed: at(1, 1)}}, changes: []change{
 			{day: first + 1, tag: "b", was: version{"2", at(-60, 0)}, is: version{"3", at(1, 1)}}}, pulls: []pull{by(0, "b", "2"), by(1, "b", "3"), by(2, "b", "3")}}, ":b 0"},
+		"two pushes": {newest(false), past{tags: []Tag{old("a", "1"), {Name: "b", Digest: "4", Pushed: at(2, 1)}}, changes: []change{
+			{day: first + 1, tag: "b", was: version{"2", at(-60, 0)}, is: version{"3", at(1, 1)}}, {day: first + 2, tag: "b", was: version{"3", at(1, 1)}, is: version{"4", at(2, 1)}}},
+			pulls: []pull{by(0, "b", "2"), by(1, "b", "3")}}, ":b 0"},
 		"a client deleted it": {newest(false), past{tags: []Tag{old("a", "1")}, changes: []change{
 			{day: first + 1, tag: "b", was: version{"2", at(-60, 0)}}}, pulls: []pull{by(0, "b", "2"), by(2, "", "2")}}, ":b 0"},
 		"a digest, while another tag has it": {newest(false), past{tags: []Tag{old("a", "1"), old("b", "1"), old("c", "2")}, pulls: []pull{by(0, "", "1"), by(0, "", "2")}}, "@2 0"},
