@@ -46,7 +46,7 @@ func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	f := Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), ClientCA: filepath.Join(dir, "clients.crt")}
 	names := []string{"api.example.com"}
-	first, second := open(t, filepath.Join(dir, "first"), names, time.Now()), open(t, filepath.Join(dir, "second"), names, time.Now())
+	first, second := open(t, filepath.Join(dir, "first"), names, time.Now().Add(-time.Minute)), open(t, filepath.Join(dir, "second"), names, time.Now())
 	copyFiles(t, first, f)
 	id := open(t, filepath.Join(dir, "own"), hosts, time.Now())
 	if err := id.UseFiles(Files{Cert: f.Cert}); err == nil {

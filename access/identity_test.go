@@ -41,6 +41,9 @@ func TestOpenKeepsWhatFits(t *testing.T) {
 	if !first.Authority.Equal(again.Authority) {
 		t.Error("the authority was made twice")
 	}
+	if usage := leaf(t, first).KeyUsage; usage != x509.KeyUsageDigitalSignature {
+		t.Errorf("the serving certificate is to be used as %v", usage)
+	}
 	if !leaf(t, first).Equal(leaf(t, again)) {
 		t.Error("the serving certificate was made twice")
 	}

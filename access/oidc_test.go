@@ -147,16 +147,23 @@ func TestOIDCWithoutPrefixes(t *testing.T) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := OpenTokens(t.Context(), TokenOptions{OIDC: OIDCOptions{
-		Issuer: p.URL, ClientID: "exeunt", UsernamePrefix: "-", GroupsClaim: "groups", GroupsPrefix: "-", CAFile: ca,
-	}}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
+	open := func(prefix string) []authenticator.Token {
+		all, err := OpenTokens(t.Context(), TokenOptions{OIDC: OIDCOptions{
+			Issuer: p.URL, ClientID: "exeunt", UsernamePrefix: prefix, GroupsClaim: "groups", GroupsPrefix: "-", CAFile: ca,
+		}}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
 	}
+	all := open("-")
 	token := func(name string, groups any) string {
 		return sign(t, jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: p.key, KeyID: "1"}}, map[string]any{
 			"iss": p.URL, "aud": "exeunt", "sub": name, "groups": groups, "exp": time.Now().Add(time.Hour).Unix(),
 		})
+	}
+	if name := awaitProvider(t, open("")[0], token("jane", nil)).User.GetName(); name != p.URL+"#jane" {
+		t.Errorf("by default, jane of the provider is %q", name)
 	}
 	if groups := awaitProvider(t, all[0], token("jane", []string{"ops"})).User.GetGroups(); !slices.Equal(groups, []string{"ops"}) {
 		t.Errorf("the groups are %q", groups)

@@ -11,8 +11,10 @@ import (
 	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -373,6 +375,7 @@ func TestSignClient(t *testing.T) {
 	}
 	asked := &x509.CertificateRequest{PublicKey: &key.PublicKey, Subject: pkix.Name{CommonName: "jane", ExtraNames: []pkix.AttributeTypeAndValue{{Type: uidAttribute, Value: UserUIDPrefix + "forged"}}}}
 	asked.Subject.Names = asked.Subject.ExtraNames
+	asked.DNSNames, asked.IPAddresses, asked.EmailAddresses, asked.URIs = []string{"a.example"}, []net.IP{{10, 0, 0, 1}}, []string{"jane@a.example"}, []*url.URL{{Scheme: "spiffe", Host: "a"}}
 	for _, test := range []struct {
 		uid  types.UID
 		life time.Duration
@@ -390,6 +393,12 @@ func TestSignClient(t *testing.T) {
 		response, _, err := identify([]*x509.Certificate{leaf})
 		if want := UserUIDPrefix + string(test.uid); err != nil || test.uid != "" && response.User.GetUID() != want || test.uid == "" && response.User.GetUID() != "" || !leaf.NotAfter.Equal(test.ends) || leaf.IsCA {
 			t.Errorf("%+v: %v until %v, %v", test, response.User, leaf.NotAfter, err)
+		}
+		if got := fmt.Sprint(leaf.DNSNames, leaf.IPAddresses, leaf.EmailAddresses, leaf.URIs); got != "[a.example] [10.0.0.1] [jane@a.example] [spiffe://a]" {
+			t.Errorf("the certificate is for %s", got)
+		}
+		if leaf.KeyUsage != x509.KeyUsageDigitalSignature|x509.KeyUsageKeyEncipherment || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) {
+			t.Errorf("the certificate is to be used as %v, %v", leaf.KeyUsage, leaf.ExtKeyUsage)
 		}
 	}
 }

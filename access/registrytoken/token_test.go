@@ -117,7 +117,8 @@ func TestPartialGrants(t *testing.T) {
 		if !get {
 			code, a, header = w.ask("", "", form)
 		}
-		if code != 200 || a.Token != a.AccessToken || a.ExpiresIn != 300 || a.Scope != "repository:shop/web:pull" || a.RefreshToken != "" || header.Get("Cache-Control") != "no-store" {
+		if code != 200 || a.Token != a.AccessToken || a.ExpiresIn != 300 || a.Scope != "repository:shop/web:pull" || a.RefreshToken != "" ||
+			header.Get("Cache-Control") != "no-store" || header.Get("X-Content-Type-Options") != "nosniff" || a.IssuedAt != w.now.UTC().Format(time.RFC3339) {
 			t.Fatalf("%d %+v", code, a)
 		}
 		token, err := w.Authority.Verify(a.Token)
@@ -276,8 +277,9 @@ func TestVerify(t *testing.T) {
 	if _, err := w.Authority.Verify(token); !errors.Is(err, ErrExpired) {
 		t.Errorf("after its life: %v", err)
 	}
-	_, ends, _ := w.Authority.Issue(Holder{Name: "jane", Expires: w.now.Add(time.Minute)}, nil)
-	if !ends.Equal(w.now.Add(time.Minute)) {
-		t.Errorf("a token lives until %v, longer than the password", ends)
+	for password, life := range map[time.Duration]time.Duration{time.Minute: time.Minute, time.Hour: accessLife} {
+		if _, ends, err := w.Authority.Issue(Holder{Name: "jane", Expires: w.now.Add(password)}, nil); err != nil || !ends.Equal(w.now.Add(life)) {
+			t.Errorf("of a password that lives %v the token lives %v, %v", password, ends.Sub(w.now), err)
+		}
 	}
 }
