@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // BlueprintVersionRef names one version of a blueprint.
@@ -71,9 +73,9 @@ type Template struct {
 }
 
 var (
-	validAPIVersion = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/v[a-z0-9]{1,62}$`)
-	validKind       = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
-	validVersion    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.+_-]{0,61}[A-Za-z0-9])?$`)
+	validAPIVersion = pattern.New(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/v[a-z0-9]{1,62}$`)
+	validKind       = pattern.New(`^[A-Z][A-Za-z0-9]{0,62}$`)
+	validVersion    = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9.+_-]{0,61}[A-Za-z0-9])?$`)
 )
 
 // Validate names every invalid field.
@@ -82,7 +84,7 @@ func (b BlueprintVersion) Validate() error {
 	checkBlueprintRef(&errs, b.Ref)
 	b.checkTemplate(&errs, "xr", b.XR)
 	b.checkTemplate(&errs, "providerConfig", b.ProviderConfig)
-	if !validLabel.MatchString(string(b.Provider)) {
+	if !validLabel().MatchString(string(b.Provider)) {
 		errs.add("provider", labelRule)
 	}
 	if !slices.Contains(InjectionStrategies(), b.Injection) {
@@ -96,10 +98,10 @@ func (b BlueprintVersion) Validate() error {
 }
 
 func (b BlueprintVersion) checkTemplate(errs *FieldErrors, field string, t Template) {
-	if !validAPIVersion.MatchString(t.APIVersion) {
+	if !validAPIVersion().MatchString(t.APIVersion) {
 		errs.add(field+".apiVersion", `must be "group/version"`)
 	}
-	if !validKind.MatchString(t.Kind) {
+	if !validKind().MatchString(t.Kind) {
 		errs.add(field+".kind", "must be a kind: a capital letter, then letters and digits")
 	}
 	if !isJSONObject(t.Spec) {
@@ -114,10 +116,10 @@ func (b BlueprintVersion) checkTemplate(errs *FieldErrors, field string, t Templ
 }
 
 func checkBlueprintRef(errs *FieldErrors, ref BlueprintVersionRef) {
-	if !validLabel.MatchString(ref.Name) {
+	if !validLabel().MatchString(ref.Name) {
 		errs.add("blueprint.name", labelRule)
 	}
-	if !validVersion.MatchString(ref.Version) {
+	if !validVersion().MatchString(ref.Version) {
 		errs.add("blueprint.version", "must be 1 to 63 letters, digits, '.', '+', '_' or '-', and begin and end with a letter or digit")
 	}
 }

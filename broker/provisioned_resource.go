@@ -5,9 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
-	"regexp"
 	"strings"
 	"time"
+
+	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // ProvisionedResourceID identifies a resource. Ids are never reused.
@@ -144,8 +145,8 @@ func (r ProvisionedResource) advance(to ProvisionedResourcePhase, now time.Time)
 }
 
 var (
-	validID    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
-	validLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	validID    = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+	validLabel = pattern.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
 
 const (
@@ -154,13 +155,13 @@ const (
 )
 
 func checkIdentity(errs *FieldErrors, id ProvisionedResourceID, project ProjectID, name string) {
-	if !validID.MatchString(string(id)) {
+	if !validID().MatchString(string(id)) {
 		errs.add("id", idRule)
 	}
-	if !validLabel.MatchString(string(project)) {
+	if !validLabel().MatchString(string(project)) {
 		errs.add("project", labelRule)
 	}
-	if !validLabel.MatchString(name) {
+	if !validLabel().MatchString(name) {
 		errs.add("name", labelRule)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // ParameterType is the type of a parameter's values. All types are scalar: a
@@ -63,7 +65,7 @@ type Parameter struct {
 // ParameterSchema declares the parameters of a blueprint version.
 type ParameterSchema []Parameter
 
-var validParameter = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9_-]{0,62}$`)
+var validParameter = pattern.New(`^[a-zA-Z][a-zA-Z0-9_-]{0,62}$`)
 
 // check reports every error in the schema.
 func (s ParameterSchema) check(errs *FieldErrors) {
@@ -74,7 +76,7 @@ func (s ParameterSchema) check(errs *FieldErrors) {
 	seen := map[string]bool{}
 	for i, p := range s {
 		field := fmt.Sprintf("schema[%d]", i)
-		if !validParameter.MatchString(p.Name) {
+		if !validParameter().MatchString(p.Name) {
 			errs.add(field+".name", "must be a letter and then up to 62 letters, digits, '_' or '-'")
 		} else if seen[p.Name] {
 			errs.add(field+".name", fmt.Sprintf("%q is declared twice", p.Name))

@@ -114,7 +114,7 @@ func (r ProvisionRequest) check() error {
 	var errs FieldErrors
 	checkIdentity(&errs, r.ID, r.Project, r.Name)
 	checkBlueprintRef(&errs, r.Blueprint)
-	if !validLabel.MatchString(string(r.Credential)) {
+	if !validLabel().MatchString(string(r.Credential)) {
 		errs.add("credential", labelRule)
 	}
 	return errs.err()

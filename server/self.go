@@ -32,7 +32,7 @@ func newSelf() *self { return &self{conns: make(chan net.Conn), ended: make(chan
 func (s *self) config() *rest.Config {
 	return &rest.Config{
 		Host:      "http://self.invalid", // never resolved
-		Transport: &http.Transport{DialContext: s.dial, MaxIdleConnsPerHost: 10},
+		Transport: &http.Transport{DialContext: s.dial, MaxIdleConnsPerHost: 10, DisableCompression: true},
 		QPS:       -1,
 		UserAgent: "exeunt",
 	}

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ import (
 	"github.com/exeunt/exeunt/deletion/preview"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/internal/inflight"
+	"github.com/exeunt/exeunt/internal/quickstart"
 	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/internal/tracing"
 	"github.com/exeunt/exeunt/internal/tracing/otlp"
@@ -51,11 +53,18 @@ const shutdownGrace = 10 * time.Second
 // CPU. The live heap is small compared to the garbage that requests make.
 const servingGCPercent = 50
 
-// setGCPercent sets GOGC, unless it is set in the environment.
-func setGCPercent(percent int) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(percent)
+// startFor is how long after its start the server collects less often, and then once in all and
+// gives the memory of the start back: a test that is as short never waits for a collection.
+const startFor = time.Second
+
+// startGCPercent is GOGC until then. A database of many megabytes may have many kinds, with which
+// a third of the start would be collections; but they need several times the memory of an empty one.
+func startGCPercent(database string) int {
+	const small = 16 << 20
+	if info, err := os.Stat(database); strings.Contains(database, "://") || err == nil && info.Size() > small {
+		return 200
 	}
+	return quickstart.Percent
 }
 
 // Run serves until the context ends, then stops in order: watches end, requests
@@ -71,11 +80,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	defer c.sockets.close()
 	redirectKlog(ctx, c.Logger)
 	surviveLibraries(c.Logger)
-	if c.Ephemeral {
-		debug.SetGCPercent(400) // until it serves: a test waits for the start, and a quarter of it would be collections
-	} else {
-		setGCPercent(200) // until it serves: with many kinds a third of the start would be collections
-	}
+	quickstart.Set(startGCPercent(c.Database))
 	unlock, err := lockData(c.Data, c.Logger)
 	if err != nil {
 		return err
@@ -239,7 +244,13 @@ func (s *server) serve(ctx, storeCtx context.Context) error {
 		return shutdown(web, s.api, s.config.Logger)
 	})
 	s.config.Started(addresses(s.config, s.listener, s.images))
-	setGCPercent(servingGCPercent)
+	group.Go(func() error {
+		if task.Sleep(groupCtx, startFor) {
+			quickstart.Set(servingGCPercent)
+			debug.FreeOSMemory()
+		}
+		return nil
+	})
 	return group.Wait()
 }
 

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -18,7 +17,6 @@ import (
 	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/registry/underway"
-	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -147,8 +145,10 @@ func (s *server) serveStatus(w http.ResponseWriter, req *http.Request) {
 // noteStart says what the server has found. It reads the queues, so it runs beside the
 // first requests.
 func (s *server) noteStart(ctx context.Context) {
-	step, err := lastStep(ctx, s.db)
-	objects, countErr := s.store.Count(ctx)
+	if s.config.Ephemeral && !s.config.Logger.Enabled(ctx, slog.LevelInfo) {
+		return // a test waits for its first requests
+	}
+	objects, err := s.store.Count(ctx)
 	status := s.status(ctx)
 	queue := status.Collector
 	if ctx.Err() != nil {
@@ -156,13 +156,13 @@ func (s *server) noteStart(ctx context.Context) {
 	}
 	level := slog.LevelInfo
 	attributes := []any{
-		"version", s.config.Version, "database", string(s.db.Engine()), "schema", step, "revision", s.store.Revision(),
+		"version", s.config.Version, "database", string(s.db.Engine()), "schema", s.db.Step(), "revision", s.store.Revision(),
 		"objects", objects, "reviews", queue.Depth, "overdue", queue.Overdue, "failing", queue.Failing, "paused", queue.Paused,
 	}
 	if waiting := waitingReviews(status.Queues); waiting != "" {
 		attributes = append(attributes, "waiting", waiting)
 	}
-	if err := errors.Join(err, countErr); err != nil || len(status.Problems) > 0 {
+	if err != nil || len(status.Problems) > 0 {
 		level = slog.LevelWarn
 		attributes = append(attributes, "error", err, "problems", strings.Join(status.Problems, "; "))
 	}
@@ -179,17 +179,6 @@ func waitingReviews(queues []Queue) string {
 		}
 	}
 	return strings.Join(due, ", ")
-}
-
-// lastStep returns the number of the last migration that the database has.
-func lastStep(ctx context.Context, db *sqldb.DB) (last int, err error) {
-	steps, err := db.Steps(ctx)
-	for _, s := range steps {
-		if s.Done {
-			last = s.Number
-		}
-	}
-	return last, err
 }
 
 // noteStop says why the server stops.

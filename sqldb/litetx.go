@@ -275,12 +275,17 @@ func (r *liteRow) Scan(dest ...any) error {
 
 // liteReaders are connections that read, and keep their prepared statements. An interrupted
 // statement leaves its connection as it was. There are two pools: a read by key must not wait for
-// reads that hold a connection for seconds.
+// reads that hold a connection for seconds. Both take from the same idle connections, because
+// each new one reads the whole schema, which takes milliseconds.
 type liteReaders struct {
-	open func() (driver.Conn, error)
 	// turns is a semaphore: one slot for each connection.
 	turns chan struct{}
+	*liteIdle
+}
 
+// liteIdle are the connections that no read uses.
+type liteIdle struct {
+	open   func() (driver.Conn, error)
 	mu     sync.Mutex
 	idle   []*liteConn // a stack: the last used is used next; guarded by mu
 	closed bool        // guarded by mu
@@ -290,7 +295,7 @@ func (db *DB) newLiteReaders(path string, pragmas []string) *liteReaders {
 	open := func() (driver.Conn, error) {
 		return db.reader.Driver().Open(sqliteName(path, "ro", "deferred", pragmas))
 	}
-	return &liteReaders{open: open, turns: make(chan struct{}, sqliteReaders)}
+	return &liteReaders{turns: make(chan struct{}, sqliteReaders), liteIdle: &liteIdle{open: open}}
 }
 
 var errReadersClosed = errors.New("the database is closed")
@@ -338,7 +343,7 @@ func (r *liteReaders) take(ctx context.Context) (*liteConn, error) {
 	return c, nil
 }
 
-func (r *liteReaders) idleOne() (*liteConn, error) {
+func (r *liteIdle) idleOne() (*liteConn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

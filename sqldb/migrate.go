@@ -49,8 +49,12 @@ func (db *DB) migrate(ctx context.Context, to int) error {
 	if err != nil {
 		return fmt.Errorf("migrate database%s: %w", db.named(), err)
 	}
+	db.step = len(steps)
 	return nil
 }
+
+// Step is the number of the last step that the database had when it was opened.
+func (db *DB) Step() int { return db.step }
 
 // create makes the current schema at once, if an SQLite file is empty.
 func (db *DB) create(ctx context.Context, steps []schema.Migration) (made bool, err error) {

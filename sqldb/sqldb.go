@@ -44,6 +44,7 @@ func (e Engine) Now() string {
 type DB struct {
 	engine Engine
 	path   string // of the SQLite file
+	step   int    // set by migrate
 
 	reader *sql.DB // read-only
 	writer *sql.DB // on SQLite: exactly one connection

@@ -92,8 +92,9 @@ func (db *DB) connectSQLite(ctx context.Context, pragmas []string) error {
 	if db.reader, err = sql.Open("sqlite", sqliteName(db.path, "ro", "deferred", readerPragmas)); err != nil {
 		return err
 	}
-	db.keyed, db.reads = db.newLiteReaders(db.path, readerPragmas), db.newLiteReaders(db.path, readerPragmas)
-	return pingSQLite(ctx, db.reader)
+	db.reads = db.newLiteReaders(db.path, readerPragmas)
+	db.keyed = &liteReaders{turns: make(chan struct{}, sqliteReaders), liteIdle: db.reads.liteIdle}
+	return nil
 }
 
 // pingSQLite waits up to sqliteBusy for another process that is opening the file:

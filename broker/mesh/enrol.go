@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/internal/pattern"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -159,17 +159,17 @@ func consume(ctx context.Context, tx *store.Tx, n node, nonce string) (consumed 
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
 // validSecret is a node's own secret: 32 random bytes, in base64url.
-var validSecret = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+var validSecret = pattern.New(`^[A-Za-z0-9_-]{43}$`)
 
 // validNonce is a string that is long enough to be unique if random.
-var validNonce = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
+var validNonce = pattern.New(`^[A-Za-z0-9_-]{16,64}$`)
 
 // checkEnrol refuses an invalid request. It does not check the token.
 func checkEnrol(r v1alpha1.EnrolRequest) error {
 	switch {
-	case !validNonce.MatchString(r.Nonce):
+	case !validNonce().MatchString(r.Nonce):
 		return invalid("nonce", "want 16 to 64 letters, digits, - and _")
-	case !validSecret.MatchString(r.Secret):
+	case !validSecret().MatchString(r.Secret):
 		return invalid("secret", "want 32 random bytes in base64url, without padding")
 	case r.DrainTimeoutSeconds < 0 || r.DrainTimeoutSeconds > int64(MaxDrainTimeout/time.Second):
 		return invalid("drainTimeoutSeconds", "want 0 to %d, not %d", int64(MaxDrainTimeout/time.Second), r.DrainTimeoutSeconds)

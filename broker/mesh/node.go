@@ -60,7 +60,7 @@ func parseCredential(text string) (uid, secret string, ok bool) {
 		return "", "", false
 	}
 	uid, secret, ok = strings.Cut(rest, "_")
-	return uid, secret, ok && uuid.Validate(uid) == nil && validSecret.MatchString(secret)
+	return uid, secret, ok && uuid.Validate(uid) == nil && validSecret().MatchString(secret)
 }
 
 // node reads a node outside any transaction. It returns nil if there is none.

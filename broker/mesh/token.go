@@ -8,7 +8,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/crypto/argon2"
 
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
+	"github.com/exeunt/exeunt/internal/pattern"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -45,8 +45,8 @@ const (
 )
 
 var (
-	validTokenID     = regexp.MustCompile(`^[a-z2-7]{16}$`)
-	validTokenSecret = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+	validTokenID     = pattern.New(`^[a-z2-7]{16}$`)
+	validTokenSecret = pattern.New(`^[A-Z2-7]{26}$`)
 )
 
 // newToken makes a random id and secret.
@@ -106,7 +106,7 @@ func parseToken(text string) (id, secret string, ok bool) {
 		return "", "", false
 	}
 	id, secret, ok = strings.Cut(rest, "_")
-	return id, secret, ok && validTokenID.MatchString(id) && validTokenSecret.MatchString(secret)
+	return id, secret, ok && validTokenID().MatchString(id) && validTokenSecret().MatchString(secret)
 }
 
 // token is a row of bootstrap_tokens. Times are Unix milliseconds.

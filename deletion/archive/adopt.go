@@ -3,7 +3,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"regexp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,25 +10,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/internal/pattern"
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store"
 )
 
 // adoptedCascade is what clients may call the cascade of a backup: no uid, which names another cascade, has these forms.
-var adoptedCascade = regexp.MustCompile(`^backup-[a-z0-9-]{1,80}$`)
+var adoptedCascade = pattern.New(`^backup-[a-z0-9-]{1,80}$`)
 
 // What stored objects can have as kind and uid.
 var (
-	adoptedKind = regexp.MustCompile(`^[a-z0-9.-]{1,253}$`)
-	adoptedUID  = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+	adoptedKind = pattern.New(`^[a-z0-9.-]{1,253}$`)
+	adoptedUID  = pattern.New(`^[A-Za-z0-9-]{1,64}$`)
 )
 
 // adopt puts objects of a backup into the archive. Their uids are those that the client says, so it needs more than the
 // right to restore: that to create archived objects, which only administrators have by default.
 func (a *Archive) adopt(ctx context.Context, call kind.Call, spec v1.RestoreSpec) error {
-	if !adoptedCascade.MatchString(spec.Cascade) || call.DryRun {
-		return object.BadRequestf("spec.objects needs a spec.cascade %s, and no dry run but spec.dryRun", adoptedCascade)
+	if !adoptedCascade().MatchString(spec.Cascade) || call.DryRun {
+		return object.BadRequestf("spec.objects needs a spec.cascade %s, and no dry run but spec.dryRun", adoptedCascade())
 	}
 	adopted := make([]object.Object, len(spec.Objects))
 	for i, o := range spec.Objects {
@@ -63,7 +63,7 @@ func (a *Archive) adoptable(storage string, m *metav1.ObjectMeta) bool {
 	if k, served := a.kinds.Snapshot().Stored(storage); served && k.Namespaced != (m.Namespace != "") {
 		return false
 	}
-	return adoptedKind.MatchString(storage) && adoptedUID.MatchString(string(m.UID)) && max(len(m.Name), len(m.Namespace)) <= 253 &&
+	return adoptedKind().MatchString(storage) && adoptedUID().MatchString(string(m.UID)) && max(len(m.Name), len(m.Namespace)) <= 253 &&
 		object.NameProblem(m.Name) == "" && (m.Namespace == "" || object.NameProblem(m.Namespace) == "")
 }
 

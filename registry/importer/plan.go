@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +18,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // Plan is what has to be sent of one repository.
@@ -150,7 +151,7 @@ func appendDigest(list []digest.Digest, d v1.Descriptor) []digest.Digest {
 	return append(list, d.Digest)
 }
 
-var tagPattern = regexp.MustCompile(`^(?:` + reference.TagRegexp.String() + `)$`)
+var tagPattern = pattern.New(`^(?:` + reference.TagRegexp.String() + `)$`)
 
 // readTags assigns the tags to their manifests.
 func (r *reader) readTags() {
@@ -167,7 +168,7 @@ func (r *reader) readTags() {
 		switch {
 		case err != nil:
 			r.problem(":"+tag, err)
-		case !tagPattern.MatchString(tag):
+		case !tagPattern().MatchString(tag):
 			r.problem(":"+tag, errors.New("this is not a valid tag name"))
 		case m == nil:
 			r.problem(":"+tag, fmt.Errorf("it is at %s, which cannot be read or is not in the repository", d))

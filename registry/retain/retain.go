@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -24,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/exeunt/exeunt/internal/pattern"
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
@@ -67,7 +67,7 @@ type Decision struct {
 }
 
 // signature matches the tags by which referrers and signatures name their subject.
-var signature = regexp.MustCompile(`^sha(256-[0-9a-f]{64}|512-[0-9a-f]{128})(\.[a-z]+)?$`)
+var signature = pattern.New(`^sha(256-[0-9a-f]{64}|512-[0-9a-f]{128})(\.[a-z]+)?$`)
 
 // Decide returns which tags of a repository leave. In each policy the first rule that a tag matches decides about it. A
 // tag leaves if a policy takes it and none keeps it; one that no rule matches is nothing to a policy.
@@ -103,7 +103,7 @@ func Decide(now time.Time, policies []Policy, tags []Tag) (d Decision) {
 
 // ruleOf returns the index of the rule that decides about a tag, or -1.
 func (p *Policy) ruleOf(tag string) int {
-	if signature.MatchString(tag) {
+	if signature().MatchString(tag) {
 		return -1
 	}
 	return slices.IndexFunc(p.Rules, func(r Rule) bool { return lifecycle.MatchTag(r.Tags, tag) != "" })

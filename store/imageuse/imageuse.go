@@ -8,13 +8,13 @@ package imageuse
 import (
 	"bytes"
 	"context"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/exeunt/exeunt/internal/pattern"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 )
@@ -35,8 +35,8 @@ type Ref struct{ Path, Reference string }
 const maxRefs = 2000
 
 var (
-	path      = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
-	reference = regexp.MustCompile(`^(?:\w[\w.-]{0,127}|[a-z0-9]+:[0-9a-f]{64,128})$`)
+	path      = pattern.New(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	reference = pattern.New(`^(?:\w[\w.-]{0,127}|[a-z0-9]+:[0-9a-f]{64,128})$`)
 )
 
 // Parse reads an image as a container names it. One with a tag and a digest is two. The
@@ -54,11 +54,11 @@ func Parse(text string) (refs []Ref) {
 	if !tagged && !pinned {
 		tag = "latest"
 	}
-	if len(name) > 255 || !path.MatchString(name) {
+	if len(name) > 255 || !path().MatchString(name) {
 		return nil
 	}
 	for _, r := range []string{tag, digest} {
-		if r != "" && reference.MatchString(r) {
+		if r != "" && reference().MatchString(r) {
 			refs = append(refs, Ref{name, r})
 		}
 	}

@@ -24,7 +24,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -34,6 +33,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/exeunt/exeunt/internal/durable"
+	"github.com/exeunt/exeunt/internal/pattern"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -316,7 +316,7 @@ func (k *Keys) addKinds(kinds []string) error {
 	return nil
 }
 
-var keyName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var keyName = pattern.New(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 func (k *Keys) addProvider(i int, p apiserverv1.ProviderConfiguration) error {
 	switch {
@@ -328,7 +328,7 @@ func (k *Keys) addProvider(i int, p apiserverv1.ProviderConfiguration) error {
 		return errors.New("providers: only aesgcm is supported: aescbc and secretbox do not bind a Secret to its name, and kms is not built in")
 	}
 	for _, configured := range p.AESGCM.Keys {
-		if !keyName.MatchString(configured.Name) {
+		if !keyName().MatchString(configured.Name) {
 			return fmt.Errorf("key %q: the name must be letters, digits, dots and dashes, at most 63", configured.Name)
 		}
 		if k.Has(configured.Name) {

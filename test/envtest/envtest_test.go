@@ -350,6 +350,27 @@ func TestSetupEnvtest(t *testing.T) {
 	}
 }
 
+// TestNoCollectionAtStart: a server collects no garbage until it serves.
+func TestNoCollectionAtStart(t *testing.T) {
+	t.Parallel()
+	server := exec.Command(exeunt(t), "serve", "--ephemeral", "--registry-listen", "", "--log-level", "WARN", "--output", "json")
+	server.Env = append(os.Environ(), "GODEBUG=gctrace=1", "GOGC=") // an empty one is none
+	out, err := server.StdoutPipe()
+	must(t, err)
+	traced := &bytes.Buffer{}
+	server.Stderr = traced
+	must(t, server.Start())
+	_, err = bufio.NewReader(out).ReadBytes('\n')
+	must(t, err)
+	must(t, server.Process.Kill())
+	_ = server.Wait() // it was killed
+	for line := range strings.Lines(traced.String()) {
+		if strings.HasPrefix(line, "gc ") && !strings.Contains(line, "(forced)") { // a second later one is forced
+			t.Errorf("a collection at the start: %s", line)
+		}
+	}
+}
+
 // TestOrphans: the programs of a suite that is killed stop.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
