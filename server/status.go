@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/exeunt/exeunt/backup"
 	"github.com/exeunt/exeunt/gc"
 	"github.com/exeunt/exeunt/registry/underway"
+	"github.com/exeunt/exeunt/sqldb/schema"
 	"github.com/exeunt/exeunt/store/seal"
 )
 
@@ -148,7 +150,8 @@ func (s *server) noteStart(ctx context.Context) {
 	if s.config.Ephemeral && !s.config.Logger.Enabled(ctx, slog.LevelInfo) {
 		return // a test waits for its first requests
 	}
-	objects, err := s.store.Count(ctx)
+	steps, err := schema.Migrations(string(s.db.Engine())) // an open database has all
+	objects, countErr := s.store.Count(ctx)
 	status := s.status(ctx)
 	queue := status.Collector
 	if ctx.Err() != nil {
@@ -156,13 +159,13 @@ func (s *server) noteStart(ctx context.Context) {
 	}
 	level := slog.LevelInfo
 	attributes := []any{
-		"version", s.config.Version, "database", string(s.db.Engine()), "schema", s.db.Step(), "revision", s.store.Revision(),
+		"version", s.config.Version, "database", string(s.db.Engine()), "schema", len(steps), "revision", s.store.Revision(),
 		"objects", objects, "reviews", queue.Depth, "overdue", queue.Overdue, "failing", queue.Failing, "paused", queue.Paused,
 	}
 	if waiting := waitingReviews(status.Queues); waiting != "" {
 		attributes = append(attributes, "waiting", waiting)
 	}
-	if err != nil || len(status.Problems) > 0 {
+	if err := errors.Join(err, countErr); err != nil || len(status.Problems) > 0 {
 		level = slog.LevelWarn
 		attributes = append(attributes, "error", err, "problems", strings.Join(status.Problems, "; "))
 	}

@@ -28,6 +28,9 @@ const migrationLock = 0x657865756e74
 
 // migrate runs the steps up to one; 0 means all.
 func (db *DB) migrate(ctx context.Context, to int) error {
+	if db.copied {
+		return nil
+	}
 	steps, err := schema.Migrations(string(db.engine))
 	if err != nil {
 		return err
@@ -49,12 +52,11 @@ func (db *DB) migrate(ctx context.Context, to int) error {
 	if err != nil {
 		return fmt.Errorf("migrate database%s: %w", db.named(), err)
 	}
-	db.step = len(steps)
+	if made && db.noSync {
+		db.keepTemplate(ctx)
+	}
 	return nil
 }
-
-// Step is the number of the last step that the database had when it was opened.
-func (db *DB) Step() int { return db.step }
 
 // create makes the current schema at once, if an SQLite file is empty.
 func (db *DB) create(ctx context.Context, steps []schema.Migration) (made bool, err error) {

@@ -44,7 +44,6 @@ func (e Engine) Now() string {
 type DB struct {
 	engine Engine
 	path   string // of the SQLite file
-	step   int    // set by migrate
 
 	reader *sql.DB // read-only
 	writer *sql.DB // on SQLite: exactly one connection
@@ -56,6 +55,7 @@ type DB struct {
 	flush        flusher      // SQLite only
 	// noSync: SQLite only; no transaction waits for the disk.
 	noSync bool
+	copied bool // from the template: it has the current schema
 
 	holder   holder   // this process
 	timeouts timeouts // PostgreSQL only

@@ -68,7 +68,7 @@ func openSQLite(ctx context.Context, path string, noSync bool) (*DB, error) {
 	db := &DB{engine: SQLite, path: path, flush: flusher{sync: syncData}}
 	pragmas := writerPragmas
 	if noSync {
-		db.noSync = true
+		db.noSync, db.copied = true, copyTemplate(path)
 		pragmas = append(slices.Clone(pragmas), "synchronous(0)")
 	}
 	if err := db.connectSQLite(ctx, pragmas); err != nil {

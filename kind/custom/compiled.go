@@ -95,7 +95,11 @@ func (f *family) compiled() (*compiled, error) {
 				}
 				f.weak = weak.Make(c)
 			}
-			f.cache.add(f, c)
+			if f.cache == nil {
+				f.held.Store(c)
+			} else {
+				f.cache.add(f, c)
+			}
 		}
 	}
 	if !c.used.Load() { // avoids writes to a shared cache line

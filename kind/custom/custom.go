@@ -10,6 +10,7 @@
 package custom
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -179,20 +180,48 @@ func (f *family) gvk(version string) schema.GroupVersionKind { return f.kind.Wit
 
 // BuiltIn creates a built-in kind from the YAML of a definition. Its objects are
 // pruned, validated, shown and applied as those of custom kinds. The definition itself
-// is not stored, so it cannot be deleted. The text needs only a spec.
+// is not stored, so it cannot be deleted. The text needs only a spec. Its schemas, which take ten
+// times as long to read as the rest, are read and compiled at their first use.
 func BuiltIn(definition []byte) (*kind.Kind, error) {
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.UnmarshalStrict(definition, crd); err != nil {
-		return nil, fmt.Errorf("read the definition of a built-in kind: %w", err)
+	read := func(text []byte) (*apiextensionsv1.CustomResourceDefinition, error) {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(text, crd); err != nil {
+			return nil, fmt.Errorf("read the definition of a built-in kind: %w", err)
+		}
+		crd.Name, crd.Generation = crd.Spec.Names.Plural+"."+crd.Spec.Group, 1
+		crd.Status.AcceptedNames = crd.Spec.Names
+		return crd, nil
 	}
-	crd.Name, crd.Generation = crd.Spec.Names.Plural+"."+crd.Spec.Group, 1
-	crd.Status.AcceptedNames = crd.Spec.Names
-	k, err := New(crd, nil)
+	header, err := read(withoutSchemas(definition))
+	if err != nil {
+		return nil, err
+	}
+	f := &family{crd: header, raw: len(header.Spec.Versions) == 1 && !bytes.Contains(definition, []byte("default:"))}
+	f.read = func() (*apiextensionsv1.CustomResourceDefinition, error) { return read(definition) }
+	k, err := f.newKind(nil)
 	if err != nil {
 		return nil, err
 	}
 	k.Definition, k.Fingerprint = "", string(definition)
 	return k, nil
+}
+
+// withoutSchemas leaves the schemas out of a definition in YAML: a line "schema:" and the deeper ones below it.
+func withoutSchemas(definition []byte) (rest []byte) {
+	deeper := -1 // than these spaces is a line of the schema
+	for line := range bytes.Lines(definition) {
+		spaces := len(line) - len(bytes.TrimLeft(line, " "))
+		text := bytes.TrimSpace(line)
+		if deeper >= 0 && (spaces > deeper || len(text) == 0) {
+			continue
+		}
+		if deeper = -1; string(text) == "schema:" {
+			deeper = spaces
+			continue
+		}
+		rest = append(rest, line...)
+	}
+	return rest
 }
 
 // Checked adds a check to the rules of a kind, for what its schema cannot express. Check sees new objects and changed ones.

@@ -46,6 +46,12 @@ var (
 	losing = regexp.MustCompile(`^-- loses (.+?): (SELECT .+)\n`)
 )
 
+// Fingerprint differs for two programs whose new SQLite files differ.
+func Fingerprint() string {
+	steps, _ := fs.ReadDir(files, "sqlite") // it is in the program
+	return fmt.Sprint(SQLite, steps)
+}
+
 const downSuffix = ".down.sql"
 
 // Migrations lists the steps for an engine, "sqlite" or "postgres", in order.
