@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // BlueprintVersionRef names one version of a blueprint.
@@ -73,9 +71,9 @@ type Template struct {
 }
 
 var (
-	validAPIVersion = pattern.New(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/v[a-z0-9]{1,62}$`)
-	validKind       = pattern.New(`^[A-Z][A-Za-z0-9]{0,62}$`)
-	validVersion    = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9.+_-]{0,61}[A-Za-z0-9])?$`)
+	validAPIVersion = lazily(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/v[a-z0-9]{1,62}$`)
+	validKind       = lazily(`^[A-Z][A-Za-z0-9]{0,62}$`)
+	validVersion    = lazily(`^[A-Za-z0-9]([A-Za-z0-9.+_-]{0,61}[A-Za-z0-9])?$`)
 )
 
 // Validate names every invalid field.

@@ -5,10 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"regexp"
 	"strings"
+	"sync"
 	"time"
-
-	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // ProvisionedResourceID identifies a resource. Ids are never reused.
@@ -145,9 +145,14 @@ func (r ProvisionedResource) advance(to ProvisionedResourcePhase, now time.Time)
 }
 
 var (
-	validID    = pattern.New(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
-	validLabel = pattern.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	validID    = lazily(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+	validLabel = lazily(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 )
+
+// lazily compiles an expression at its first use, as internal/pattern does.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
 
 const (
 	idRule    = "must be 1 to 128 letters, digits, '.', '_' or '-', and begin and end with a letter or digit"

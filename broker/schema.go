@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
-
-	"github.com/exeunt/exeunt/internal/pattern"
 )
 
 // ParameterType is the type of a parameter's values. All types are scalar: a
@@ -65,7 +63,7 @@ type Parameter struct {
 // ParameterSchema declares the parameters of a blueprint version.
 type ParameterSchema []Parameter
 
-var validParameter = pattern.New(`^[a-zA-Z][a-zA-Z0-9_-]{0,62}$`)
+var validParameter = lazily(`^[a-zA-Z][a-zA-Z0-9_-]{0,62}$`)
 
 // check reports every error in the schema.
 func (s ParameterSchema) check(errs *FieldErrors) {

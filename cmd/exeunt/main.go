@@ -9,7 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -20,8 +20,6 @@ import (
 	"github.com/exeunt/exeunt/cmd/exeunt/explain"
 	"github.com/exeunt/exeunt/cmd/exeunt/past"
 	"github.com/exeunt/exeunt/cmd/exeunt/settings"
-	"github.com/exeunt/exeunt/internal/pattern"
-	"github.com/exeunt/exeunt/internal/quickstart"
 	"github.com/exeunt/exeunt/server"
 )
 
@@ -30,9 +28,6 @@ func main() {
 	defer stop()
 	if testPrograms[program(os.Args)] != nil {
 		ctx = server.WithParent(ctx)
-	}
-	if program(os.Args) != "kube-apiserver" && !slices.Contains(os.Args, "serve") {
-		quickstart.Set(100) // the default
 	}
 	root := newProgram(os.Args)
 	root.SetOut(screen{os.Stdout})
@@ -144,6 +139,6 @@ func eachCommand(c *cobra.Command, visit func(*cobra.Command)) {
 }
 
 // command matches this program at the beginning of a command line in a text.
-var command = pattern.New(`(?m)(^\s*|"|-- |\$\()exeunt `)
+var command = regexp.MustCompile(`(?m)(^\s*|"|-- |\$\()exeunt `)
 
-func asPlugin(text string) string { return command().ReplaceAllString(text, "${1}kubectl exeunt ") }
+func asPlugin(text string) string { return command.ReplaceAllString(text, "${1}kubectl exeunt ") }

@@ -6,21 +6,22 @@ package quickstart
 
 import (
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
 )
 
 // Percent is a GOGC with which the first collection is at 4 MB * Percent / 100 = 40 MB.
 const Percent = 1000
 
-var _ = setPercent(Percent)
+// Commands have Go's own default: what they do with a large database is not a start.
+var _ = (slices.Contains(os.Args, "serve") || filepath.Base(os.Args[0]) == "kube-apiserver") && Set(Percent)
 
-// Set sets GOGC, unless it is in the environment.
-func Set(percent int) { setPercent(percent) }
-
-func setPercent(percent int) bool {
-	if os.Getenv("GOGC") != "" {
-		return false
+// Set sets GOGC, unless it is in the environment. It reports whether it did.
+func Set(percent int) bool {
+	own := os.Getenv("GOGC") == ""
+	if own {
+		debug.SetGCPercent(percent)
 	}
-	debug.SetGCPercent(percent)
-	return true
+	return own
 }
