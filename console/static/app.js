@@ -1,7 +1,7 @@
 // @ts-check
 // The shell: sign-in, navigation, search, keyboard. Every page has an address of its own.
 
-import { html, render, useState, useEffect, useRef, useAnswer, useActions, Act, Dialog, Problem } from "./view.js";
+import { html, render, useState, useEffect, useRef, useAnswer, useActions, Act, Dialog, Page, Problem } from "./view.js";
 import { Palette } from "./palette.js";
 import { arrive, choice, choose, onChoice } from "./address.js";
 import { list, session, forgetRights } from "./api.js";
@@ -65,7 +65,7 @@ function App() {
   }, []);
   if (user === undefined) return html`<p class="faint loading">Loading…</p>`;
   if (user === null) return html`<${SignIn} notice=${notice} onUser=${known} />`;
-  const signOut = () => sessionRequest("DELETE").then(() => { setNotice("You are signed out."); setUser(null); });
+  const signOut = () => sessionRequest("DELETE").then(() => { sessionStorage.clear(); setNotice("You are signed out."); setUser(null); });
   return html`<${Shell} user=${user} hash=${hash} signOut=${signOut} />`;
 }
 
@@ -74,7 +74,7 @@ function SignIn({ notice, onUser }) {
   const [token, setToken] = useState("");
   const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
   const [provider, setProvider] = useState(false);
-  useEffect(() => { fetch("/console/signin").then((a) => a.json()).then((m) => setProvider(m.oidc), () => {}); }, []); // without an answer the token remains
+  useEffect(() => { document.title = "Sign in · Exeunt"; fetch("/console/signin").then((a) => a.json()).then((m) => setProvider(m.oidc), () => {}); }, []); // without an answer the token remains
   const submit = async (/** @type {Event} */ e) => {
     e.preventDefault();
     try { onUser(await sessionRequest("POST", { token: token.trim() })); } catch (err) { setError(/** @type {Error} */ (err)); }
@@ -112,7 +112,6 @@ function Shell({ user, hash, signOut }) {
     ...(namespace ? [{ label: "All namespaces", run: () => choose({ ns: "", row: "", sel: "" }, true) }] : []),
   ]);
   const here = hash[3] === "plan" ? "objects" : tabOf(hash[0]);
-  useEffect(() => { document.title = [hash[hash.length - 1] || "now", "Exeunt"].join(" · "); }, [hash]);
   return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
     <header class="bar"><a class="brand" href="#/now">Exeunt</a>
       <nav aria-label="Pages">${tabs.map(([id, name]) => html`<a href=${"#/" + id} aria-current=${here === id ? "page" : undefined}>${name}</a>`)}</nav>
@@ -144,7 +143,7 @@ function Route({ hash, namespace, user }) {
     case "registry": return a ? html`<${RepositoryPage} key=${hash.join("/")} path=${hash.slice(1).join("/")} />` : html`<${Registry} namespace=${namespace} />`;
     case "machines": return html`<${Machines} />`;
     case "access": return html`<${Access} namespace=${namespace} user=${user} />`;
-    default: return html`<main id="main" tabindex="-1"><h1>There is no such page</h1><p><a href="#/now">Go to Now</a></p></main>`;
+    default: return html`<${Page} title="There is no such page"><p><a href="#/now">Go to Now</a></p><//>`;
   }
 }
 

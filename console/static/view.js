@@ -134,8 +134,10 @@ export function Loading({ label }) { return html`<p class="faint loading" role="
 /** A page: its heading, its actions, its content.
  * @param {{title: any, actions?: any, children?: any, sub?: any}} props */
 export function Page({ title, actions, children, sub }) {
+  const heading = useRef(/** @type {any} */ (null));
+  useLayoutEffect(() => { document.title = heading.current.textContent + " · Exeunt"; });
   return html`<main id="main" tabindex="-1">
-    <header class="page"><div><h1>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>${actions && html`<div class="actions">${actions}</div>`}</header>
+    <header class="page"><div><h1 ref=${heading}>${title}</h1>${sub && html`<p class="sub">${sub}</p>`}</div>${actions && html`<div class="actions">${actions}</div>`}</header>
     ${children}
   </main>`;
 }
@@ -149,8 +151,9 @@ export function Panel({ title, actions, children, wide }) {
     <header><h2>${title}</h2>${actions && html`<div class="actions">${actions}</div>`}</header>${children}</section>`;
 }
 
-/** Where an object's page is. @param {{group: string, version: string, resource: string}} k @param {string} [ns] @param {string} [name] */
+/** Where an object's page is; that of a cascade is the page of the deletion. @param {{group: string, version: string, resource: string}} k @param {string} [ns] @param {string} [name] */
 export function objectLink(k, ns, name) {
+  if (k.resource === "cascades" && k.group === "lifecycle.exeunt.dev" && name) return `#/deletion/${encodeURIComponent(ns || "-")}/${encodeURIComponent(name)}`;
   return `#/object/${k.group || "core"}/${k.resource}/${encodeURIComponent(ns || "-")}/${encodeURIComponent(name || "")}`;
 }
 

@@ -69,14 +69,14 @@ func TestAddress(t *testing.T) {
 
 	// Filters by keyboard, and a row.
 	p.write("input[aria-label='Filter by name']", "ap")
-	p.see("2 objects in shop")
+	p.see("2 of 4 objects in shop")
 	p.until("the focus stays", `document.activeElement.ariaLabel === "Filter by name"`)
 	p.write("input[aria-label='Label selector']", "kind=a\r")
 	p.pick("select[aria-label=Show]", "orphans")
 	p.until("all filters", `location.hash === "#/objects/core/configmaps?ns=shop&q=ap&labels=kind%3Da&show=orphans"`)
 	filtered := func(p *tab) {
 		t.Helper()
-		p.see("2 objects in shop")
+		p.see("2 of 2 objects in shop")
 		p.until("the filters", `document.querySelector("input[aria-label='Filter by name']").value === "ap" && document.querySelector("input[aria-label='Label selector']").value === "kind=a" && document.querySelector("select[aria-label=Show]").value === "orphans"`)
 	}
 	p.second(filtered)

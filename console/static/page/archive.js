@@ -1,7 +1,7 @@
 // @ts-check
 // Archive: the cascades of the last day as units.
 
-import { html, useState, useAnswer, useSelection, choice, Filter, Page, Problem, Loading, Age, Act, bytes } from "../view.js";
+import { html, useState, useAnswer, useSelection, choice, Filter, Page, Problem, Loading, Age, Act, bytes, count } from "../view.js";
 import { get, query, cascadesPath, deletionLink } from "../api.js";
 import { stateOf } from "./deletion.js";
 
@@ -15,13 +15,13 @@ export function Archive({ namespace }) {
   const known = new Set(first.map((/** @type {any} */ c) => c.metadata.name));
   const all = [...first, ...rest.items.filter((c) => !known.has(c.metadata.name))];
   const more = rest.more !== undefined ? rest.more : newest.data && newest.data.metadata.continue;
-  const items = all.filter((c) => c.status.removed > 0 && JSON.stringify([c.spec.root, c.spec.requestedBy]).includes(text));
+  const some = all.filter((c) => c.status.removed > 0), items = some.filter((c) => JSON.stringify([c.spec.root, c.spec.requestedBy]).includes(text));
   const selected = useSelection(items.map((c) => c.metadata.name), (i) => { location.hash = deletionLink(items[i]); });
   const load = async () => {
     const list = await get(cascadesPath(namespace) + query({ limit: 100, continue: more }));
     setOlder({ items: [...rest.items, ...list.items], more: list.metadata.continue || "", of: namespace });
   };
-  return html`<${Page} title="Archive" sub=${newest.data ? `${all.length.toLocaleString("en")} deletions${more ? ", and older ones" : ""}, until they expire` : ""} actions=${html`<${Filter} label="Filter" />`}>
+  return html`<${Page} title="Archive" sub=${newest.data ? `${text ? `${items.length.toLocaleString("en")} of ` : ""}${count(some.length, "deletion")}${more ? ", and older ones" : ""}, until they expire` : ""} actions=${html`<${Filter} label="Filter" />`}>
     <${Problem} error=${newest.error} />
     ${!newest.data && !newest.error && html`<${Loading} />`}
     ${newest.data && items.length === 0 && html`<p class="empty">${text ? "Nothing matches the filter." : "The archive is empty."}</p>`}

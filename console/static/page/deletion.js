@@ -67,7 +67,7 @@ function Plan({ reference, kind }) {
     if (!(await ask("deletionreports", "DeletionReport", { object: reference }, signal)).exists) throw new Failure(404, "It is gone.", { repeated: true });
     const answers = await Promise.all(policies.map((p) => ask("deletionpreviews", "DeletionPreview", { object: reference, propagationPolicy: p, limit: 500 }, signal)));
     return new Map(policies.map((p, i) => [p, answers[i]]));
-  }, 5000, [uid]);
+  }, (d) => (d && [...d.values()].some((p) => p.total > 1000) ? 30000 : 5000), [uid]);
   const all = plans.data;
   const plan = all && all.get(policy);
   const goes = plan ? sum(plan, ["Delete", "Wait", "Block"]) : 0;
@@ -81,7 +81,7 @@ function Plan({ reference, kind }) {
     const begun = await cascadeOf(place, uid);
     go(begun ? deletionLink(begun) : `#/deletion/${encodeURIComponent(place || "-")}/${uid}`);
   };
-  return html`<${Page} title=${html`Delete <span class="kind">${kind.kind}</span> ${name}`} sub=${html`A plan: nothing of it has been deleted${namespace ? html`, in <span>${namespace}</span>` : ""}.`}>
+  return html`<${Page} title=${html`Delete <span class="kind">${kind.kind}</span> ${name}`} sub=${`${namespace ? `In ${namespace}. ` : ""}A plan: nothing of it has been deleted.`}>
     <${Problem} error=${plans.error} />
     ${!plans.data && !plans.error && html`<${Loading} label="Working out what goes" />`}
     ${all && html`<div class="policies" role="radiogroup" aria-label="How dependents are treated">
@@ -179,13 +179,13 @@ function Deletion({ cascade: c, error, again }) {
     <${Problem} error=${error} />
     <${Panel} title="Progress" wide>
       <p id="progress" role="status"><${State} state=${going ? "leaving" : "gone"} text=${`${count(s.removed, "object")} gone, ${left(c)} left`} />${going && ` of ${s.remaining > mostFollowing ? "more than " : ""}${total.toLocaleString("en")}`}${rate >= 1 && s.remaining > 0 && `, ${Math.round(rate).toLocaleString("en")} a second, about ${duration((s.remaining / rate) * 1000)} to go`}</p>
-      <progress max=${total} value=${s.removed} aria-label="objects gone"></progress>
+      ${going && html`<progress max=${total} value=${s.removed} aria-label="objects gone"></progress>`}
       ${!going && html`<p>${s.restored ? `All of it was removed, and ${s.state === "restored" ? "all" : count(s.restored, "object")} restored since.` : "All of it is gone."} ${s.expiresAt && s.state !== "restored" && html`It can be brought back until it leaves the archive, <${Age} at=${s.expiresAt} />.`}${s.purged ? ` ${count(s.purged, "object")} ${s.purged === 1 ? "was" : "were"} purged from the archive.` : ""}</p>`}
     <//>
     ${going && report.data && html`<${Panel} title="What holds it" wide>
       ${held.length ? html`<ul class="tree">${held.slice(0, 10).map(({ reason, about }) => html`<li key=${reason.type + (about ? about.uid || about.name : "") + reason.message}>${about && html`<${Ref} object=${about} />: `}<${State} state="held" text=${reason.message} />${" "}
         <${Remedy} reason=${reason} about=${about || root} again=${() => { report.again(); again(); }} /></li>`)}</ul>` : html`<p class="empty">Nothing: the collector works on it.</p>`}
-      <p><a href=${"#/why/" + encodeURIComponent(root.uid)}>All reasons${held.length > 10 ? `, ${held.length - 10} more that hold it among them` : ""}</a></p><//>`}
+      <p><a href=${"#/why/" + encodeURIComponent(root.uid)}>All reasons${held.length > 10 ? `, ${report.data.truncated ? "at least " : ""}${held.length - 10} more that hold it among them` : ""}</a></p><//>`}
     <${Restores} title="Called back" deps=${[c.metadata.name, s.restored]} of=${(/** @type {any} */ r) => r.spec.cascade === c.metadata.name || r.status.cascade === c.metadata.name || r.spec.uid === root.uid} />
     ${going && report.data && report.data.exists && held.some(({ reason }) => reason.type !== "Guard") && html`<${LiveGraph} root=${root} />`}
     ${(going ? back : s.state !== "restored") && html`<${Restoring} key=${c.metadata.name} cascade=${c} again=${again} />`}
@@ -200,21 +200,18 @@ function LiveGraph({ root }) {
   return object && object.metadata.uid === root.uid ? html`<${Ownership} object=${object} reference=${root} />` : null;
 }
 
-/** What left, a page at a time. @param {{cascade: any}} props */
+/** What left: the last of it while it goes on, then all, a page at a time. @param {{cascade: any}} props */
 function Archived({ cascade: c }) {
-  const [pages, setPages] = useState(/** @type {{items: any[], more: string} | null} */ (null));
-  const turn = useRef(0); // what is on its way for an earlier state of the cascade is dropped
-  const load = async (/** @type {string} */ from) => {
-    const mine = turn.current;
-    const list = await get("/apis/lifecycle.exeunt.dev/v1" + (c.metadata.namespace ? "/namespaces/" + encodeURIComponent(c.metadata.namespace) : "") + "/archivedobjects" + query({ fieldSelector: "spec.cascade=" + c.metadata.name, limit: 100, continue: from }));
-    if (mine === turn.current) setPages((p) => ({ items: [...(from && p ? p.items : []), ...list.items], more: list.metadata.continue || "" }));
-  };
-  const [error, setError] = useState(/** @type {Error | undefined} */ (undefined));
-  useEffect(() => { turn.current++; setPages(null); load("").catch(setError); }, [c.metadata.name, open(c)]);
-  const items = pages ? pages.items : [];
+  const id = c.metadata.name, going = open(c);
+  const read = (/** @type {string} */ from, /** @type {AbortSignal | undefined} */ signal) => get("/apis/lifecycle.exeunt.dev/v1" + (c.metadata.namespace ? "/namespaces/" + encodeURIComponent(c.metadata.namespace) : "") + "/archivedobjects" + query({ fieldSelector: "spec.cascade=" + id, limit: 100, continue: from }), { signal });
+  const { data, error } = useAnswer((signal) => read("", signal), going ? 3000 : 0, [id, going]);
+  const [older, setOlder] = useState(/** @type {{items: any[], more?: string, of?: any}} */ ({ items: [] }));
+  const rest = older.of === data ? older : { items: [], more: undefined };
+  const items = data ? [...data.items, ...rest.items] : [], more = !going && data && (rest.more ?? data.metadata.continue);
+  const load = async () => { const list = await read(more, undefined); setOlder({ items: [...rest.items, ...list.items], more: list.metadata.continue || "", of: data }); };
   if (c.status.removed === 0) return null;
-  return html`<${Panel} title=${count(c.status.removed, "archived object") + (pages && c.status.removed > items.length ? `, the last ${items.length.toLocaleString("en")}` : "")} wide><${Problem} error=${error} />
+  return html`<${Panel} title=${count(c.status.removed, "archived object") + (data && c.status.removed > items.length ? `, the last ${items.length.toLocaleString("en")}` : "")} wide><${Problem} error=${error} />
     <table><thead><tr><th scope="col">Object</th><th scope="col">Removed</th><th scope="col">By</th><th scope="col" class="number">Size</th></tr></thead>
       <tbody>${items.map((/** @type {any} */ i) => html`<tr key=${i.metadata.name}><td><${Ref} object=${i.spec} plain /></td><td><${Age} at=${i.spec.removedAt} /></td><td>${i.spec.actor}</td><td class="number">${bytes(i.spec.size)}</td></tr>`)}</tbody></table>
-    ${pages && pages.more && html`<p><${Act} run=${() => load(pages.more)}>Show more<//></p>`}<//>`;
+    ${more && html`<p><${Act} run=${load}>Show more<//></p>`}<//>`;
 }

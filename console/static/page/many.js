@@ -48,7 +48,7 @@ export function DeleteMany({ group, resource }) {
     /** @type {any[]} */
     const out = [];
     await forEach(names, async (key, i) => {
-      const cut = key.lastIndexOf("/"), namespace = key.slice(0, Math.max(0, cut)) || undefined, name = key.slice(cut + 1);
+      const cut = key.lastIndexOf("/"), namespace = key.slice(0, Math.max(0, cut)) || undefined, name = key.slice(cut + 1).replace(/%2C/g, ",");
       const r = await ask("deletionreports", "DeletionReport", { object: { apiVersion: apiVersion(kind), kind: kind.kind, namespace, name } }, signal);
       out[i] = { key, namespace, name, state: r.exists ? r.state : "DOES_NOT_EXIST", reference: r.exists ? r.object : null };
     });

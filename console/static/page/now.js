@@ -72,11 +72,11 @@ function LastDay({ cascades, more }) {
     slots.set(key, (slots.get(key) || 0) + c.status.removed);
   }
   const bars = [...slots].map(([at, n]) => ({ at, n }));
-  const latest = cascades.filter((c) => c.status.removed > 0).slice(0, 8);
+  const latest = cascades.filter((c) => c.status.removed > 0).sort((a, b) => b.spec.lastRemovedAt.localeCompare(a.spec.lastRemovedAt)).slice(0, 8);
   return html`<${Timeline} bars=${bars} from=${from} to=${to} label=${more ? `The last ${cascades.length} deletions` : "Deletions of the last day"} />
     ${latest.length > 0 && html`<table><thead><tr><th scope="col">When</th><th scope="col">What</th><th scope="col">Who asked</th><th scope="col" class="number">Objects</th><th scope="col"><span class="hidden">Actions</span></th></tr></thead>
       <tbody>${latest.map((c) => html`<tr key=${c.metadata.name}><td><${Age} at=${c.spec.lastRemovedAt} /></td><td><${Ref} object=${c.spec.root} plain=${c.status.remaining === 0} /></td><td>${c.spec.requestedBy}</td>
-        <td class="number">${c.status.removed.toLocaleString("en")}</td><td><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
+        <td class="number">${c.status.removed.toLocaleString("en")}</td><td class="look"><a href=${deletionLink(c)}>Look or restore</a></td></tr>`)}</tbody></table>`}`;
 }
 
 /** Long work: backups, verifications and imports of the registry, new keys, files that move, restores and reverts. Each is shown to those who may see it. */

@@ -2,6 +2,7 @@
 // One object: its summary, what owns it and what it owns, its Events, its YAML.
 
 import { html, useState, useEffect, useAnswer, useRight, useActions, leadsTo, choice, choose, useKinds, Page, Panel, Problem, Loading, Ref, Age, State, objectLink, count } from "../view.js";
+import { replace } from "../address.js";
 import { get, ask, may, watch, pause, pathOf, apiVersion, kinds, query, Failure } from "../api.js";
 import { Graph } from "../graph.js";
 import { Yaml } from "./edit.js";
@@ -21,6 +22,7 @@ export function useObject(kind, namespace, name) {
     const run = async () => {
       while (!signal.aborted) {
         try {
+          if (!kind.verbs.includes("watch")) throw new Failure(403, "");
           // A list, because its version is new: the log may not reach back to that of the object.
           const fieldSelector = "metadata.name=" + name.replace(/[\\,=]/g, "\\$&");
           const list = await get(pathOf(kind, namespace) + query({ fieldSelector }), { signal });
@@ -34,7 +36,7 @@ export function useObject(kind, namespace, name) {
           if (signal.aborted) return;
           const code = /** @type {any} */ (err).code;
           if (code === 410) continue; // list again
-          if (code === 403) { // who may not watch it reads it now and then
+          if (code === 403) { // what cannot be watched is read now and then
             const read = await get(pathOf(kind, namespace, name), { signal }).then((object) => ({ object }), (error) => ({ error }));
             const refused = /** @type {any} */ (read).error?.code;
             if (signal.aborted) return;
@@ -65,18 +67,21 @@ export function useKind(group, resource) {
 export function ObjectPage({ group, resource, namespace, name }) {
   const { kind, error, unknown } = useKind(group, resource);
   const { object, gone, error: failed } = useObject(kind, namespace, name);
-  const right = useRight(async () => !!kind && may("delete", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
-  const mayPatch = useRight(async () => !!kind && may("patch", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  const stored = !!kind && kind.verbs.includes("watch"); // others, such as Restores, are views: there is no plan for them
+  const right = useRight(async () => stored && may("delete", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
+  const mayPatch = useRight(async () => !!kind && kind.verbs.includes("patch") && may("patch", kind.group, kind.resource, namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   const [history] = choice("history");
   const mayLook = useRight(async () => !!kind && offersPast(kind, "get", namespace, name), [kind && kind.group + kind.resource, namespace, name]);
   const look = mayLook && !history && html`<button type="button" id="history" onClick=${() => choose({ history: "yes" })}>History…</button>`;
   const past = history && kind && html`<${History} kind=${kind} namespace=${namespace} name=${name} object=${gone ? undefined : object} />`;
-  useActions(!object || !kind ? [] : [
+  useActions(!object || !stored ? [] : [
     ...(look ? [{ label: "Its history…", run: () => choose({ history: "yes" }) }] : []),
     leadsTo(gone || object.metadata.deletionTimestamp ? "Its deletion" : right ? "Delete…" : "What would a delete remove?", deletionOf(kind, object.metadata)),
     ...(object.metadata.deletionTimestamp && !gone ? [leadsTo("Why is it still here?", "#/why/" + encodeURIComponent(object.metadata.uid))] : []),
     ...(mayPatch && !gone ? [{ label: "Edit its YAML…", run: () => choose({ edit: "yes" }) }] : []),
   ]);
+  const left = object && resource === "archivedobjects" && object.spec;
+  useEffect(() => { if (left) replace(`#/deletion/${encodeURIComponent(object.metadata.namespace || "-")}/${encodeURIComponent(left.cascade)}?one=${left.uid}`); }, [left && left.uid]);
   if (unknown) return html`<${Page} title=${name}><p class="empty">The server does not serve ${resource}.</p><//>`;
   if (!object || !kind) {
     return html`<${Page} title=${name} actions=${gone && look}><${Problem} error=${error || failed} />
@@ -87,14 +92,14 @@ export function ObjectPage({ group, resource, namespace, name }) {
   const href = deletionOf(kind, m);
   const state = gone ? "gone" : m.deletionTimestamp ? ((m.finalizers || []).length ? "held" : "leaving") : "live";
   return html`<${Page} title=${html`<span class="kind">${kind.kind}</span> ${m.name}`} sub=${html`<${State} state=${state} text=${stateText(m, gone)} />${m.namespace && html` in <a href=${`#/object/core/namespaces/-/${encodeURIComponent(m.namespace)}`}>${m.namespace}</a>`}`}
-    actions=${html`${look}${gone ? html`<a class="button" href=${href}>Its deletion</a>` : html`
+    actions=${stored && html`${look}${gone ? html`<a class="button" href=${href}>Its deletion</a>` : html`
       ${m.deletionTimestamp ? html`<a class="button" href=${"#/why/" + encodeURIComponent(m.uid)}>Why is it still here?</a><a class="button" href=${href}>Its deletion</a>`
         : right ? html`<a class="button danger" href=${href}>Delete…</a>` : html`<a class="button" href=${href}>What would a delete remove?</a>`}`}`}>
     <${Problem} error=${failed} />
     ${past}
-    <div class="columns"><${Summary} object=${object} /><${Ownership} object=${object} reference=${ref} gone=${gone} /></div>
+    <div class="columns"><${Summary} object=${object} />${stored && html`<${Ownership} object=${object} reference=${ref} gone=${gone} />`}</div>
     ${kind.kind === "Namespace" && !kind.group && !gone && html`<${Guard} object=${object} />`}
-    ${!gone && !m.deletionTimestamp && html`<${Expiry} object=${object} kind=${kind} right=${mayPatch} />`}
+    ${stored && !gone && !m.deletionTimestamp && html`<${Expiry} object=${object} kind=${kind} right=${mayPatch} />`}
     <${Events} object=${object} kind=${kind} />
     <${Yaml} object=${object} kind=${kind} right=${mayPatch && !gone} />
   <//>`;
@@ -119,7 +124,7 @@ function NotThere({ kind, namespace, name }) {
 /** @param {{object: any}} props */
 function Summary({ object }) {
   const m = object.metadata;
-  const row = (/** @type {string} */ name, /** @type {any} */ value) => value && html`<tr><th scope="row">${name}</th><td>${value}</td></tr>`;
+  const row = (/** @type {any} */ name, /** @type {any} */ value) => value && html`<tr><th scope="row">${name}</th><td>${value}</td></tr>`;
   const pairs = (/** @type {any} */ o) => o && Object.keys(o).length > 0 && Object.entries(o).map(([k, v]) => html`<code class="pair">${k}=${v}</code> `);
   const conditions = (object.status && object.status.conditions) || [];
   return html`<${Panel} title="Summary"><table class="facts"><tbody>
@@ -129,7 +134,7 @@ function Summary({ object }) {
     ${row("Owners", (m.ownerReferences || []).length > 0 && m.ownerReferences.map((/** @type {any} */ o) => html`<div><${Ref} object=${{ ...o, namespace: m.namespace }} />${o.controller ? " (controller)" : ""}${o.blockOwnerDeletion ? " (blocks its deletion)" : ""}</div>`))}
     ${row("Labels", pairs(m.labels))}
     ${row("Annotations", pairs(Object.fromEntries(Object.entries(m.annotations || {}).filter(([k]) => !k.includes("last-applied-configuration")))))}
-    ${conditions.map((/** @type {any} */ c) => row(c.type, html`${c.status}${c.message ? ": " + c.message : ""}`))}
+    ${conditions.map((/** @type {any} */ c) => row(c.type.split(/(?=[A-Z][a-z])/).map((/** @type {string} */ w) => html`${w}<wbr />`), html`${c.status}${c.message ? ": " + c.message : ""}`))}
     ${row("UID", html`<code>${m.uid}</code>`)}
     ${row("Version", html`<code>${m.resourceVersion}</code>${m.generation ? `, generation ${m.generation}` : ""}`)}
   </tbody></table><//>`;
@@ -153,7 +158,7 @@ export async function neighbourhood(object, reference, signal) {
     nodes.push({ id: o.uid, label: o.name, kind: o.kind, state: "live", href: linkTo({ ...o, namespace: object.metadata.namespace }) });
     edges.push({ from: o.uid, to: object.metadata.uid, blocking: o.blockOwnerDeletion });
   }
-  const deleting = !!object.metadata.deletionTimestamp;
+  const deleting = !!object.metadata.deletionTimestamp, there = new Set((preview.items || []).map((/** @type {any} */ i) => i.uid));
   for (const item of preview.items || []) {
     const focus = item.uid === object.metadata.uid;
     const state = focus && !deleting && !(item.finalizers || []).length ? "live" : item.action === "Block" ? "held" : deleting && item.action !== "Keep" && item.action !== "Orphan" ? "leaving" : item.action === "Keep" ? "stays" : "live";
@@ -163,7 +168,7 @@ export async function neighbourhood(object, reference, signal) {
       outside.set(o.uid, { id: o.uid, label: o.name, kind: o.kind, state: "live", href: linkTo({ ...o, namespace: item.namespace }) });
       edges.push({ from: o.uid, to: item.uid, blocking: o.blocked });
     }
-    if (item.owner && !owners.some((/** @type {any} */ o) => o.uid === item.owner)) edges.push({ from: item.owner, to: item.uid, blocking: false });
+    if (item.owner && !owners.some((/** @type {any} */ o) => o.uid === item.owner || there.has(o.uid))) edges.push({ from: item.owner, to: item.uid, blocking: false });
   }
   for (const n of nodes) outside.delete(n.id);
   return { nodes: [...nodes, ...outside.values()], edges, totals: totalsOf(nodes, object.metadata.uid, preview, deleting), preview };
@@ -178,7 +183,7 @@ function totalsOf(nodes, uid, preview, deleting) {
   for (const n of nodes) { const i = items.get(n.id); if (i && n.id !== uid) n.group = key(i); }
   const own = items.get(uid);
   return new Map((preview.counts || []).map((/** @type {any} */ c) => [key(c), { kind: c.kind, note: c.action, count: c.count - (own && key(own) === key(c) ? 1 : 0),
-    state: c.action === "Block" ? "held" : c.action === "Keep" || c.action === "Orphan" ? "stays" : deleting ? "leaving" : "live" }]).filter(([, t]) => t.count > 0));
+    state: c.action === "Block" ? "held" : c.action === "Keep" || c.action === "Orphan" ? "stays" : deleting ? "leaving" : "live" }]).filter((/** @type {any} */ [, t]) => t.count > 0));
 }
 
 /** @param {{object: any, reference: any, gone?: boolean}} props */
@@ -190,7 +195,7 @@ export function Ownership({ object, reference, gone }) {
     <${Problem} error=${graph.error} />
     ${!graph.data && !graph.error && html`<${Loading} />`}
     ${graph.data && html`<${Graph} nodes=${graph.data.nodes} edges=${graph.data.edges} totals=${graph.data.totals} label=${`Owners and dependents of ${reference.kind} ${reference.name}`} />
-      <p class="faint">${graph.data.preview.truncated ? "At least " : ""}${count(total, "object")}${graph.data.preview.hidden ? `, of which you may not see ${graph.data.preview.hidden.toLocaleString("en")}` : ""}. Owners are on the left; a thick line blocks its owner's deletion.</p>`}
+      <p class="faint">${graph.data.preview.refused ? `What belongs to it is what a delete would touch, and the server refuses that: ${graph.data.preview.refused}.` : graph.data.nodes.length === 1 && total === 1 ? "Nothing owns it, and it owns nothing." : html`${graph.data.preview.truncated ? "At least " : ""}${count(total, "object")}${graph.data.preview.hidden ? `, of which you may not see ${graph.data.preview.hidden.toLocaleString("en")}` : ""}. Owners are on the left; a thick line blocks its owner's deletion.`}</p>`}
   <//>`;
 }
 

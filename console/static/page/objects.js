@@ -1,12 +1,12 @@
 // @ts-check
 // Objects: every kind, its table with the server's columns, kept up to date by a watch.
 
-import { html, useState, useEffect, useRef, useMemo, useKinds, useRight, useActions, leadsTo, useSelection, choice, choose, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
-import { get, may, watch, pause, pathOf, kindOf, query, Failure } from "../api.js";
+import { html, useState, useEffect, useRef, useMemo, useAnswer, useKinds, useRight, useActions, leadsTo, useSelection, choice, choose, Page, Problem, Loading, Filter, VirtualTable, State, Age, objectLink, count } from "../view.js";
+import { get, may, watch, pause, pathOf, kindOf, query, forEach, Failure } from "../api.js";
 import { mostChosen } from "./many.js";
 import { When, Changed, mayPast, noPast, offersPast, pastPath } from "./history.js";
 
-const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io", asHeads = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io";
 const pageSize = 250;
 /** The most rows that the page keeps. Beyond it, a filter is the better way. */
 const mostRows = 20000;
@@ -16,45 +16,35 @@ export function Kinds({ namespace }) {
   const all = useKinds();
   const [filter] = choice("q");
   const shown = (all.data || []).filter((k) => (k.resource + k.group + k.kind).toLowerCase().includes(filter.toLowerCase()));
-  const counts = useCounts(shown, namespace);
+  const counts = useCounts(all.data || [], namespace);
   return html`<${Page} title="Objects" sub=${namespace ? "in namespace " + namespace : "in all namespaces"}
     actions=${html`<${Filter} label="Filter kinds" />`}>
     <${Problem} error=${all.error} />
     ${!all.data && !all.error && html`<${Loading} />`}
     <ul class="kinds">${shown.map((k) => html`<li key=${k.resource + k.group}><a href=${`#/objects/${k.group || "core"}/${k.resource}`}>
-      <span class="name">${k.kind}</span><span class="faint">${k.group || "core"}</span><span class="number">${counts.get(k.group + "/" + k.resource) ?? ""}</span></a></li>`)}</ul>
+      <span class="name">${k.kind}</span><span class="faint">${k.group || "core"}</span><span class=${counts.get(k.group + "/" + k.resource) === "0" ? "number zero" : "number"}>${counts.get(k.group + "/" + k.resource) ?? ""}</span></a></li>`)}</ul>
   <//>`;
 }
 
-/** How many objects of each kind there are: one small request a kind, a few at a time.
- * @param {any[]} kinds @param {string} namespace */
+/** How many objects of each kind there are: one small request a kind, a few at a time, again every 15 seconds.
+ * @param {any[]} kinds @param {string} namespace @returns {Map<string, string>} */
 function useCounts(kinds, namespace) {
-  const [counts, setCounts] = useState(/** @type {Map<string, string>} */ (new Map()));
-  const names = kinds.map((k) => k.group + "/" + k.resource).join();
-  useEffect(() => {
-    const stop = new AbortController();
-    const queue = [...kinds];
-    const work = async () => {
-      for (let k = queue.shift(); k && !stop.signal.aborted; k = queue.shift()) {
-        const key = k.group + "/" + k.resource;
-        try {
-          // Cascades are not counted by the server: a page of them is.
-          const list = await get(pathOf(k, namespace) + "?limit=" + (k.resource === "cascades" ? 500 : 1), { signal: stop.signal, accept: "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io" });
-          const n = (list.items || []).length + (list.metadata.remainingItemCount || 0);
-          const more = list.metadata.continue && !list.metadata.remainingItemCount;
-          setCounts((c) => new Map(c).set(key, n.toLocaleString("en") + (more ? "+" : "")));
-        } catch { /* a kind that this person may not list has no number */ }
-      }
-    };
-    for (let i = 0; i < 4; i++) work();
-    return () => stop.abort();
-  }, [names, namespace]);
-  return counts;
+  return useAnswer(async (signal) => {
+    const counts = new Map();
+    await forEach(kinds, async (k) => {
+      // Cascades are not counted by the server: a page of them is.
+      const list = await get(pathOf(k, namespace) + "?limit=" + (k.resource === "cascades" ? 500 : 1), { signal, accept: asHeads }).catch((err) => { if (!err.code) throw err; });
+      if (!list) return; // a kind that this person may not list has no number
+      const n = (list.items || []).length + (list.metadata.remainingItemCount || 0);
+      counts.set(k.group + "/" + k.resource, n.toLocaleString("en") + (list.metadata.continue && !list.metadata.remainingItemCount ? "+" : ""));
+    });
+    return counts;
+  }, 15000, [kinds.map((k) => k.group + "/" + k.resource).join(), namespace]).data || new Map();
 }
 
 /**
- * Rows by namespace and name, as the server lists them.
- * @typedef {{columns: any[], rows: any[], more: string, error?: Error, version: string, loading: boolean}} Rows
+ * Rows by namespace and name, as the server lists them; left: how many there are beyond them, if the server says so.
+ * @typedef {{columns: any[], rows: any[], more: string, left?: number, error?: Error, version: string, loading: boolean}} Rows
  */
 
 /** @param {any} row */
@@ -91,33 +81,62 @@ function useRows(kind, namespace, labelSelector, at) {
       current = next;
       if (!frame) frame = requestAnimationFrame(() => { frame = 0; setState(current); });
     };
+    // What changed beyond the rows that are loaded: the pages to come are of the time of the first one. by: how many more or fewer there are since.
+    /** @type {Map<string, {type: string, row: any, by: number}>} */
+    const late = new Map();
     const load = async (/** @type {string} */ more) => {
-      const list = await get(base + query({ limit: pageSize, continue: more, labelSelector, includeObject: "Metadata" }), { signal, accept: asTable });
-      const columns = list.columnDefinitions && list.columnDefinitions.length ? list.columnDefinitions : current.columns;
-      const rows = more ? [...current.rows, ...(list.rows || [])] : list.rows || [];
-      set({ columns, rows, more: list.metadata.continue || "", version: current.version || list.metadata.resourceVersion, loading: false });
+      const { columnDefinitions, rows = [], metadata: m } = await get(base + query({ limit: pageSize, continue: more, labelSelector, includeObject: "Metadata" }), { signal, accept: asTable });
+      const columns = columnDefinitions && columnDefinitions.length ? columnDefinitions : current.columns;
+      if (!more) late.clear();
+      /** @type {Rows} */
+      let next = { columns, rows: more ? [...current.rows, ...rows] : rows, more: m.continue || "", left: m.continue ? m.remainingItemCount : 0, version: more ? current.version : m.resourceVersion, loading: false };
+      const last = rows.length ? key(rows[rows.length - 1]) : "";
+      for (const [k, { type, row, by }] of late) {
+        if (!next.more || k <= last) { late.delete(k); next = apply(next, type, [row]); } else if (next.left !== undefined) next.left += by;
+      }
+      set(next);
     };
     let busy = false;
     loadMore.current = async () => {
       if (busy || !current.more || current.rows.length >= mostRows) return;
       busy = true;
-      try { await load(current.more); } catch (err) { if (!signal.aborted) set({ ...current, error: /** @type {Error} */ (err) }); }
+      const failed = (/** @type {any} */ err) => { if (!signal.aborted) set({ ...current, error: err }); };
+      await load(current.more).catch((err) => {
+        // The server has forgotten the time of the first page: the next one is of now.
+        if (err.code !== 410 || !err.status.metadata.continue) return failed(err);
+        late.clear();
+        return load(err.status.metadata.continue).catch(failed);
+      });
       busy = false;
+    };
+    const happened = (/** @type {string} */ type, /** @type {any[]} */ rows) => {
+      const last = current.more && current.rows.length ? key(current.rows[current.rows.length - 1]) : undefined, beyond = last === undefined ? [] : rows.filter((r) => key(r) > last);
+      const by = type === "ADDED" ? 1 : type === "DELETED" ? -1 : 0;
+      for (const row of beyond) late.set(key(row), { type, row, by: by + (late.get(key(row))?.by || 0) });
+      set(beyond.length ? { ...current, left: current.left === undefined ? undefined : current.left + by * beyond.length } : apply(current, type, rows));
     };
     const run = async () => {
       while (!signal.aborted) {
         try {
-          current = { ...current, version: "" };
-          await load("");
+          if (!current.version) await load("");
           if (at) return; // the past does not change
+          if (!kind.verbs.includes("watch")) { // its first page is read again and again
+            await pause(5000, signal);
+            if (current.rows.length <= pageSize) current = { ...current, version: "" };
+            continue;
+          }
+          // A watch ends now and then, and when the server restarts. The next one goes on there, and what was loaded stays.
           for await (const event of watch(base + query({ watch: "true", resourceVersion: current.version, labelSelector, includeObject: "Metadata", allowWatchBookmarks: "true", timeoutSeconds: 300 }), { signal, accept: asTable })) {
             if (event.type === "ERROR") throw new Failure(event.object.code, event.object.message);
-            if (event.type !== "BOOKMARK") set(apply(current, event.type, event.object.rows || []));
+            current = { ...current, version: event.object.metadata.resourceVersion || current.version };
+            if (event.type !== "BOOKMARK") happened(event.type, event.object.rows || []);
           }
         } catch (err) {
           if (signal.aborted) return;
-          if (/** @type {any} */ (err).code !== 410) set({ ...current, error: /** @type {Error} */ (err), loading: false });
-          if (/** @type {any} */ (err).code === 403 || at) return;
+          const { code } = /** @type {any} */ (err);
+          if (code) current = { ...current, version: "" };
+          if (code && code !== 410) set({ ...current, error: /** @type {Error} */ (err), loading: false });
+          if (code === 400 || code === 403 || (code && at)) return;
           await pause(2000, signal);
         }
       }
@@ -143,23 +162,24 @@ export function Objects({ group, resource, namespace }) {
   const [sel] = choice("sel");
   const mayLook = useRight(async () => !!kind && mayPast(kind, "list", namespace), [kind && kind.group + kind.resource, namespace]);
   const offered = useRight(async () => !!kind && offersPast(kind, "list", namespace), [kind && kind.group + kind.resource, namespace]);
-  const right = useRight(async () => !!kind && !at && kind.verbs.includes("delete") && may("delete", kind.group, kind.resource, namespace), [kind && kind.group + kind.resource, namespace, at]);
+  const right = useRight(async () => !!kind && !at && kind.verbs.includes("delete") && kind.verbs.includes("watch") && may("delete", kind.group, kind.resource, namespace), [kind && kind.group + kind.resource, namespace, at]);
   const shown = useMemo(() => sorted(rows.rows.filter((r) => matches(r, text, only, dangling)), sort, rows.columns), [rows.rows, rows.columns, text, only, dangling, sort]);
   const chosen = useMemo(() => new Set(sel.split(",").filter(Boolean)), [sel]);
   const select = (/** @type {Iterable<string>} */ keys) => choose({ sel: [...keys].join() });
   const toggle = (/** @type {any} */ r) => { const next = new Set(chosen); if (!next.delete(place(r))) next.add(place(r)); select(next); };
-  const selected = useSelection(shown.map(key), (i) => { const m = shown[i].object.metadata; location.hash = objectLink(kind, m.namespace, m.name) + then; }, right ? (i) => toggle(shown[i]) : undefined);
+  const selected = useSelection(shown.map(key), (i) => { const m = shown[i].object.metadata; location.hash = objectLink(/** @type {any} */ (kind), m.namespace, m.name) + then; }, right ? (i) => toggle(shown[i]) : undefined);
   const href = kind && `#/delete-many/${kind.group || "core"}/${kind.resource}${query({ sel, ns: namespace })}`;
   const then = at ? query({ history: "yes", at, against: "now" }) : "";
   useActions(!href ? [] : [...(offered && !history ? [{ label: "Look at an earlier time…", run: () => setHistory("yes") }] : []), ...(!right ? [] : [{ label: "Choose all that are shown", run: () => select(shown.slice(0, mostChosen).map(place)) }, ...(chosen.size ? [leadsTo(`Delete the ${count(chosen.size, "chosen object")}…`, href), { label: "Choose none", run: () => select([]) }] : [])])]);
   useEffect(() => { if ((only !== "all" || text || sort) && rows.more) rows.loadMore(); }, [only, text, sort, rows.rows.length]);
   if (all.data && !kind) return html`<${Page} title=${resource}><p class="empty">The server does not serve ${resource}${group !== "core" ? "." + group : ""}. Its definition may have been deleted.</p><//>`;
   if (!kind) return html`<${Page} title=${resource}><${Problem} error=${all.error} /><${Loading} /><//>`;
+  const narrowed = text || only !== "all", total = rows.left === undefined ? count(rows.rows.length, "object") + " and more" : count(rows.rows.length + rows.left, "object");
   const wanted = cols.split(",").filter(Boolean);
   const indexes = rows.columns.map((c, i) => (i === 0 || (wanted.length ? wanted.includes(c.name) : c.priority === 0) ? i : -1)).filter((i) => i >= 0);
   const head = (/** @type {string} */ name) => html`<th scope="col" aria-sort=${sort === name ? "ascending" : sort === "-" + name ? "descending" : undefined}><button type="button" class="head" onClick=${() => setSort(sort === name ? "-" + name : sort === "-" + name ? "" : name)}>${name}${sort === name ? " ▲" : sort === "-" + name ? " ▼" : ""}</button></th>`;
   const heads = [...(right ? [html`<th scope="col" class="check"><input type="checkbox" aria-label="Choose all that are shown" checked=${chosen.size > 0 && chosen.size >= Math.min(shown.length, mostChosen)} onChange=${(/** @type {any} */ e) => select(e.target.checked ? shown.slice(0, mostChosen).map(place) : [])} /></th>`] : []), ...(kind.namespaced && !namespace ? [head("Namespace")] : []), ...indexes.map((i) => head(rows.columns[i].name)), "State"];
-  return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${count(shown.length, "object")}${rows.more ? " loaded, more when you scroll" : ""}${namespace && kind.namespaced ? " in " + namespace : ""}`} actions=${html`
+  return html`<${Page} title=${kind.kind} sub=${rows.loading || (rows.error && !rows.rows.length) ? "" : `${narrowed ? `${shown.length.toLocaleString("en")} of ` : ""}${total}${namespace && kind.namespaced ? " in " + namespace : ""}${rows.more ? `; ${rows.rows.length.toLocaleString("en")} are loaded${rows.rows.length < mostRows ? ", more when you scroll" : ""}` : ""}`} actions=${html`
     <${Filter} label="Filter by name" />
     ${rows.columns.length > 1 && html`<details class="menu"><summary class="button">Columns</summary><div>${rows.columns.map((c, i) => i > 0 && html`<label><input type="checkbox" checked=${indexes.includes(i)} onChange=${() => setCols(rows.columns.filter((x, j) => j > 0 && (i === j) !== indexes.includes(j)).map((x) => x.name).join() || "-")} /> ${c.name}</label>`)}</div></details>`}
     ${offered && !history && html`<button type="button" id="earlier" onClick=${() => setHistory("yes")}>Earlier…</button>`}
@@ -185,7 +205,7 @@ export function Objects({ group, resource, namespace }) {
 }
 
 /** How the address names a row. @param {any} r */
-const place = (r) => (r.object.metadata.namespace || "") + "/" + r.object.metadata.name;
+const place = (r) => (r.object.metadata.namespace || "") + "/" + r.object.metadata.name.replace(/,/g, "%2C");
 
 const order = new Intl.Collator("en", { numeric: true });
 
@@ -241,10 +261,7 @@ function useDangling(rows, on) {
 async function absent(owner, namespace, signal) {
   const kind = await kindOf(owner.apiVersion, owner.kind);
   if (!kind) return true;
-  try {
-    const found = await get(pathOf(kind, namespace, owner.name), { signal, accept: "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io" });
-    return found.metadata.uid !== owner.uid;
-  } catch (err) {
-    return /** @type {any} */ (err).code === 404;
-  }
+  // A list, because the absence of an object is not an error.
+  const [found] = (await get(pathOf(kind, namespace) + query({ fieldSelector: "metadata.name=" + owner.name }), { signal, accept: asHeads })).items || [];
+  return !found || found.metadata.uid !== owner.uid;
 }

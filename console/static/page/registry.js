@@ -69,12 +69,13 @@ function sorted(tags, by) {
 export function RepositoryPage({ path }) {
   const [text] = choice("q"), [sort, setSort] = choice("sort"), [sel] = choice("sel"), [tag, setTag] = choice("tag");
   const [deleting, setDeleting] = useState(/** @type {string[] | null} */ (null));
-  const list = useAnswer(async (signal) => (await get(`/v2/${path}/tags/list?details=true&n=${mostTags}`, { signal })).details, (d) => (d && d.length > 500 ? 30000 : 5000), [path]);
+  // null: there is no such repository, or none any more. It is not asked for again.
+  const list = useAnswer((signal) => get(`/v2/${path}/tags/list?details=true&n=${mostTags}`, { signal }).then((l) => l.details, (err) => { if (err.code !== 404) throw err; return null; }), (d) => (d === null ? 0 : d && d.length > 500 ? 30000 : 5000), [path]);
   // shop/web is Repository web in shop, web is in default; the names of deeper paths end in a hash.
   const parts = path.split("/");
   const right = useRight(() => may("delete", "registry.exeunt.dev", "repositories", parts.length > 1 ? parts[0] : "default", parts.length > 2 ? "" : parts[parts.length - 1]), [path]);
   const mayUndelete = useRight(() => mayVisit("post", "/exeunt/registry/undelete"), []);
-  const deleted = useAnswer((signal) => get("/exeunt/registry/deleted" + query({ repository: path }), { signal }), 5000, [path]);
+  const deleted = useAnswer(async (signal) => (list.data ? get("/exeunt/registry/deleted" + query({ repository: path }), { signal }) : []), 5000, [path, !!list.data]);
   const again = () => { list.again(); deleted.again(); };
   const tags = list.data || [], gone = deleted.data || [];
   const shown = useMemo(() => sorted(tags.filter((/** @type {any} */ t) => t.name.includes(text)), sort), [list.data, text, sort]);
@@ -92,7 +93,8 @@ export function RepositoryPage({ path }) {
   return html`<${Page} title=${path} sub=${list.data ? `${count(shown.length, "tag")}${shown.length < tags.length ? ` of ${tags.length.toLocaleString("en")}` : ""}${tags.length >= mostTags ? ", and more" : ""}` : ""} actions=${html`<${Filter} label="Filter tags" /><a class="button" href="#/registry">All repositories</a>`}>
     ${chosen.size > 0 && right && html`<p class="chosen" role="status">${count(chosen.size, "tag")} chosen <button type="button" class="danger" id="delete-many" disabled=${chosen.size > mostChosen} onClick=${() => setDeleting([...chosen])}>Delete them…</button><button type="button" onClick=${() => select([])}>Choose none</button>${chosen.size > mostChosen && html`<span class="problem">A plan takes ${mostChosen} at most.</span>`}</p>`}
     <${Problem} error=${list.error} />
-    ${!list.data && !list.error && html`<${Loading} />`}
+    ${list.data === undefined && !list.error && html`<${Loading} />`}
+    ${list.data === null && html`<p class="empty">There is no repository ${path}. If it was deleted, its deletion is in the <a href="#/archive">archive</a>.</p>`}
     ${list.data && shown.length === 0 && html`<p class="empty">${text ? "No tag matches the filter." : "It has no tags."}</p>`}
     ${shown.length > 0 && html`<${VirtualTable} label=${"Tags of " + path} columns=${heads} rows=${shown} selected=${selected} row=${(/** @type {any} */ t, /** @type {number} */ i) => html`<tr key=${t.name} class=${i === selected || t.name === tag ? "selected" : ""} aria-rowindex=${i + 1} data-tag=${t.name}>
       ${right && html`<td class="check"><input type="checkbox" tabindex=${i === selected || (selected < 0 && i === 0) ? 0 : -1} aria-label=${"Choose " + t.name} checked=${chosen.has(t.name)} onChange=${() => toggle(t.name)} /></td>`}
