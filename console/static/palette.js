@@ -2,7 +2,7 @@
 // One field for all that can be found and done: kinds, names, namespaces, and the actions of the page.
 
 import { html, useState, useEffect, actions, choose, objectLink } from "./view.js";
-import { get, kinds, pathOf, query, forEach } from "./api.js";
+import { get, list as listOf, kinds, pathOf, query, forEach } from "./api.js";
 
 /** @typedef {{what: string, label: string, hint?: string, run: () => any}} Option */
 
@@ -20,39 +20,39 @@ async function kindsOf(word) {
     .sort((x, y) => short(y) - short(x) || x.resource.length - y.resource.length).slice(0, 8);
 }
 
-/** The objects of a name, in one namespace or in all that the session may list. @param {any[]} all kinds @param {string} name @param {string} namespace */
-async function named(all, name, namespace) {
-  /** @type {{kind: any, object: any}[]} */
-  const out = [];
+/** The objects of a name, or of which it is a part, in one namespace or in all that the session may list. @param {any[]} all kinds @param {string} name @param {string} namespace @param {boolean} [part] */
+async function named(all, name, namespace, part) {
+  /** @type {Option[]} */
+  const found = [];
+  /** @type {string[]} the kinds of which not all objects were searched */
+  const partly = [];
   await forEach(all, async (k) => {
     const fieldSelector = "metadata.name=" + name.replace(/[\\,=]/g, "\\$&");
-    const list = await get(pathOf(k, namespace) + query({ fieldSelector, limit: 20 }), { accept: heads }).catch((err) => {
+    const list = part ? await headsOf(k, namespace) : await get(pathOf(k, namespace) + query({ fieldSelector, limit: mostOptions }), { accept: heads }).catch((err) => {
       if (all.length === 1) throw err; // among many, those that the session may not list are left out
       return {};
     });
-    for (const object of list.items || []) out.push({ kind: k, object });
+    if (part && list.more) partly.push(k.kind);
+    for (const o of list.items || []) if (o.metadata.name.includes(name)) found.push(object(k, o.metadata));
   });
-  return out.sort((x, y) => x.kind.resource.localeCompare(y.kind.resource));
+  return { found: found.sort((x, y) => (x.what + " " + x.label).localeCompare(y.what + " " + y.label)), partly };
 }
 
-/** Heads of a kind, to complete a name from: the first 500, remembered while the list is open.
- * @type {Map<string, Promise<any[]>>} */
+/** Heads of a kind, to complete a name from: 5,000 at most, remembered while the list is open.
+ * @type {Map<string, Promise<{items: any[], more: number}>>} */
 const listed = new Map();
 
 /** @param {any} kind @param {string} namespace */
 function headsOf(kind, namespace) {
-  const path = pathOf(kind, namespace) + "?limit=500", known = listed.get(path);
+  const path = pathOf(kind, namespace), known = listed.get(path);
   if (known) return known;
-  const list = get(path, { accept: heads }).then((l) => l.items || [], () => []); // what it may not list, it cannot complete
+  const list = listOf(path, { accept: heads }).catch(() => ({ items: [], more: 0 })); // what it may not list, it cannot complete
   listed.set(path, list);
   return list;
 }
 
 /** @param {any} kind @param {any} m metadata @returns {Option} */
 const object = (kind, m) => ({ what: kind.kind, label: m.name, hint: m.namespace || "cluster", run: () => { location.hash = objectLink(kind, m.namespace, m.name); } });
-
-/** @param {any[]} found @returns {Option[]} */
-const objects = (found) => found.map(({ kind, object: o }) => object(kind, o.metadata));
 
 /** What a text may mean, the best first. @param {string} text @param {string} namespace @returns {Promise<Option[]>} */
 async function options(text, namespace) {
@@ -61,27 +61,30 @@ async function options(text, namespace) {
   /** @type {Option[]} */
   const out = [];
   if (name && found.length) {
-    const [k] = found, some = (await headsOf(k, namespace)).filter((/** @type {any} */ o) => o.metadata.name.includes(name));
+    const [k] = found, { items, more } = await headsOf(k, namespace), some = items.filter((o) => o.metadata.name.includes(name));
     const exact = some.filter((/** @type {any} */ o) => o.metadata.name === name);
     if (exact.length > 1) out.push({ what: k.kind, label: name, hint: `in ${exact.length} namespaces`, run: () => look([k], name, namespace) });
     for (const o of some.sort((/** @type {any} */ a, /** @type {any} */ b) => Number(b.metadata.name === name) - Number(a.metadata.name === name)).slice(0, 15)) out.push(object(k, o.metadata));
-    if (!exact.length) out.push({ what: k.kind, label: name, hint: "look for this name", run: () => look([k], name, namespace) });
+    if (!exact.length) out.push({ what: k.kind, label: name, hint: more ? `look for this name: the first ${items.length.toLocaleString("en")} were searched for a part of it` : "look for this name", run: () => look([k], name, namespace) });
   } else {
     for (const k of found) out.push({ what: "Kind", label: k.kind, hint: k.group || "core", run: () => { location.hash = `#/objects/${k.group || "core"}/${k.resource}`; } });
   }
   for (const a of [...actions.values()].flat()) if (a.label.toLowerCase().includes(low)) out.push({ what: "Do", label: a.label, run: a.run });
   const [namespaces] = text ? await kindsOf("namespaces") : [];
-  if (namespaces) for (const o of (await headsOf(namespaces, "")).filter((/** @type {any} */ n) => n.metadata.name.includes(low)).slice(0, 5)) out.push({ what: "Namespace", label: o.metadata.name, hint: "show only this one", run: () => choose({ ns: o.metadata.name, row: "", sel: "" }, true) });
-  if (text && !(name && found.length)) out.push({ what: "Objects", label: text, hint: "of any kind with this name", run: async () => look((await kinds()).filter((x) => x.verbs.includes("list") && x.group !== "lifecycle.exeunt.dev"), text, namespace) });
+  if (namespaces) for (const o of (await headsOf(namespaces, "")).items.filter((n) => n.metadata.name.includes(low)).slice(0, 5)) out.push({ what: "Namespace", label: o.metadata.name, hint: "show only this one", run: () => choose({ ns: o.metadata.name, row: "", sel: "" }, true) });
+  if (text && !(name && found.length)) out.push({ what: "Objects", label: text, hint: "of any kind with this name, or with this in their name", run: async () => look((await kinds()).filter((x) => x.verbs.includes("list") && x.group !== "lifecycle.exeunt.dev"), text, namespace) });
   return out.slice(0, mostOptions);
 }
 
-/** Go to the object of a name, or return those that there are. @param {any[]} all @param {string} name @param {string} namespace */
+/** Go to the object of a name, or return those that there are; if there is none, those of which it is a part. @param {any[]} all @param {string} name @param {string} namespace */
 async function look(all, name, namespace) {
-  const found = objects(await named(all, name, namespace));
+  let { found, partly } = await named(all, name, namespace);
+  if (!found.length && all.length > 1) ({ found, partly } = await named(all, name, namespace, true));
   if (found.length === 1) return found[0].run();
-  if (!found.length) throw new Error(`No ${all.length === 1 ? all[0].kind : "kind begins with “" + name + "”, and no object"} is named ${name} ${namespace ? "in " + namespace : "in any namespace"}.`);
-  return found.slice(0, mostOptions);
+  const rest = partly.length ? ` Of ${partly.join(", ")} a part was searched.` : "";
+  if (!found.length) throw new Error(`No ${all.length === 1 ? all[0].kind : "kind begins with “" + name + "”, and no object"} is named ${all.length === 1 ? "" : "like "}${name} ${namespace ? "in " + namespace : "in any namespace"}.${rest}`);
+  const more = () => { throw new Error(`Write more of the name.${rest}`); };
+  return found.length <= mostOptions && !rest ? found : [...found.slice(0, mostOptions), { what: "…", label: found.length > mostOptions ? `${(found.length - mostOptions).toLocaleString("en")} more` : "and perhaps others", hint: rest.trim(), run: more }];
 }
 
 /** @param {{input: any, show: {current: () => void}, namespace: string}} props show opens the list: the Tab key alone does not */

@@ -115,6 +115,11 @@ func TestMoreThanAPage(t *testing.T) {
 	p.see("5,000 repositories shown")
 	p.see("r4999")
 	p.see("3 more are not shown")
+	p.open("#/objects/registry.exeunt.dev/repositories")
+	p.see("5,003 objects; 250 are loaded, more when you scroll")
+	p.key("/")
+	p.keys("repositories/none")
+	p.until("how far the search goes", `[...document.querySelectorAll("[role=option]")].some(e => e.innerText.includes("the first 5,000 were searched"))`)
 	p.until("the last namespace to choose", `[...document.querySelectorAll("select.namespace option")].some(e => e.value === "team-600")`)
 }
 

@@ -315,6 +315,9 @@ func TestTour(t *testing.T) {
 	p.until("the object", fmt.Sprintf(`location.hash === "#/object/core/configmaps/%s/web"`, long))
 	search("lonely")
 	p.until("the object", `location.hash === "#/object/core/configmaps/default/lonely"`)
+	p.open("#/now")
+	search("onel") // a part of its name
+	p.until("the object", `location.hash === "#/object/core/configmaps/default/lonely"`)
 	search("cm/kube-root-ca.crt")
 	p.until("those of all namespaces", `document.querySelectorAll(".found li").length > 1`)
 	p.keys("x\r")
