@@ -129,8 +129,8 @@ export function layout(nodes, edges) {
   return { nodes: placed, width: layers.length * (wide + gapX) - gapX, height: most * (tall + gapY) - gapY };
 }
 
-/** @param {string} text @param {number} most */
-function shorten(text, most) { return text.length > most ? text.slice(0, most - 1) + "…" : text; }
+/** The beginning and the end of a name: what belongs together differs at the end. @param {string} text @param {number} most */
+function shorten(text, most) { return text.length > most ? text.slice(0, most - 9) + "…" + text.slice(-8) : text; }
 
 /** @param {{nodes: Node[], edges: Edge[], totals?: Map<string, Total>, label: string}} props */
 export function Graph({ nodes, edges, totals, label }) {
@@ -207,7 +207,7 @@ function Box({ node: n, toggle }) {
   const box = html`<g class=${"node " + n.state + (n.focus ? " focus" : "") + (n.many ? " many" : "")} style=${{ transform: `translate(${n.x}px, ${n.y}px)` }} onClick=${n.many && n.fold ? () => toggle(/** @type {string} */ (n.fold)) : undefined}>
     ${n.many && html`<rect x="4" y="4" width=${wide} height=${tall} rx="5" class="behind" />`}
     <rect width=${wide} height=${tall} rx="5" /><rect width="4" height=${tall} rx="2" class="edge-mark" />
-    <text x="12" y="17" class="small">${signs[n.state]} ${shorten(n.kind, 26)}</text><text x="12" y="34">${shorten(n.label, 24)}</text>
+    <text x="12" y="17" class="small">${signs[n.state]} ${shorten(n.kind, 25)}</text><text x="12" y="34">${shorten(n.label, 22)}</text>
     <title>${n.kind} ${n.label}${n.note ? ": " + n.note : ""}</title></g>`;
   return n.href ? html`<a href=${n.href} tabindex="-1">${box}</a>` : box;
 }

@@ -259,6 +259,8 @@ func TestRegistry(t *testing.T) {
 	if p.eval(`performance.getEntriesByType("resource").filter(e => e.name.includes("/v2/")).length`, &requests); requests != 1 {
 		t.Errorf("the page of %d tags made %d requests to the registry", tags, requests)
 	}
+	p.press("t00")
+	p.until("the image in view beside its tags", `(r => r && r.top > 0 && r.bottom < innerHeight)(document.querySelector("#layers")?.getBoundingClientRect())`)
 	p.write("input[aria-label='Filter tags']", "t07")
 	p.see("1 tag of 45")
 	p.shootAll("many")
