@@ -1,7 +1,7 @@
 // @ts-check
 // The shell: sign-in, navigation, search, keyboard. Every page has an address of its own.
 
-import { html, render, useState, useEffect, useRef, useAnswer, useActions, Act, Dialog, Page, Problem } from "./view.js";
+import { html, render, useState, useEffect, useLayoutEffect, useRef, useAnswer, useActions, Act, Dialog, Page, Problem } from "./view.js";
 import { Palette } from "./palette.js";
 import { arrive, choice, choose, onChoice } from "./address.js";
 import { list, session, forgetRights } from "./api.js";
@@ -95,7 +95,8 @@ function Shell({ user, hash, signOut }) {
   const [help, setHelp] = useState(false);
   const [answers, setAnswers] = useState(true);
   const search = useRef(/** @type {any} */ (null)), show = useRef(() => {});
-  useEffect(() => {
+  // A layout effect: the keys work as soon as the page is on the screen, and has its name.
+  useLayoutEffect(() => {
     const key = (/** @type {KeyboardEvent} */ e) => {
       if ((e.ctrlKey || e.metaKey) && e.key === "k" && !document.querySelector("dialog[open]")) { e.preventDefault(); search.current.focus(); search.current.select(); show.current(); return; }
       if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(/** @type {HTMLElement} */ (e.target).tagName)) return;

@@ -466,7 +466,7 @@ func TestKeyboard(t *testing.T) {
 	s := harness.Start(t, harness.SQLite)
 	p := openTab(t, s)
 	p.signIn()
-	p.until("the page to listen", `document.title === "now · Exeunt"`) // set after the keys are
+	p.until("the page to listen", `document.title === "Now · Exeunt"`) // set after the keys are
 	p.eval(`document.activeElement.blur(); 0`, nil)
 	p.key("/")
 	p.until("the search", `document.activeElement.matches(".search input")`)

@@ -318,7 +318,7 @@ func found(p *tab, namespace string) {
 	}
 	control := func(text string) {
 		p.t.Helper()
-		p.until("the page to listen", `document.title.endsWith("Exeunt")`)
+		p.until("the page to listen", `document.title.endsWith("· Exeunt")`)
 		p.run(input.DispatchKeyEvent(input.KeyRawDown).WithKey("k").WithModifiers(input.ModifierCtrl), input.DispatchKeyEvent(input.KeyUp).WithKey("k"))
 		p.until("the field", `document.activeElement.matches(".search input")`)
 		p.keys(text)

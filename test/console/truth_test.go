@@ -306,7 +306,7 @@ func TestTour(t *testing.T) {
 	search := func(text string) {
 		t.Helper()
 		p.eval(`document.activeElement.blur(); 0`, nil)
-		p.until("the page to listen", `document.title.endsWith("Exeunt")`)
+		p.until("the page to listen", `document.title.endsWith("· Exeunt")`)
 		p.key("/")
 		p.until("the search", `document.activeElement.matches(".search input")`)
 		p.keys(text + "\r")
