@@ -68,7 +68,8 @@ type Archive struct {
 	kinds    *kind.Registry
 	opts     Options
 	engine   *review.Engine
-	begun    sync.Map                                                     // the found of Restores whose first pass has not begun, by name
+	begun    sync.Map                                                     // the found of Restores whose first pass has not begun, by uid
+	memory   budget                                                       // of reverts
 	clientOf atomic.Pointer[func(context.Context, user.Info) kind.Client] // set by Run
 }
 
@@ -84,7 +85,7 @@ func New(db *sqldb.DB, st *store.Store, kinds *kind.Registry, o Options) (*Archi
 	if o.KindWait <= 0 {
 		o.KindWait = 5 * time.Second
 	}
-	a := &Archive{db: db, store: st, kinds: kinds, opts: o}
+	a := &Archive{db: db, store: st, kinds: kinds, opts: o, memory: budget{most: mostMemory}}
 	st.OnEvict(a.evicted)
 	var err error
 	a.engine, err = review.New(db, queue, a, review.Transactions(db), review.Options{Now: o.Now, Logger: o.Logger})

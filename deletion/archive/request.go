@@ -91,6 +91,9 @@ func (a *Archive) answer(ctx context.Context, obj runtime.Object, call kind.Call
 	} else {
 		r, err = a.submit(ctx, call.Client, r)
 	}
+	if errors.Is(err, errBusy) {
+		err = apierrors.NewTooManyRequests(err.Error(), 5)
+	}
 	if err == nil && call.Warn != nil {
 		warn(r.Status, call.Warn)
 	}
@@ -112,6 +115,12 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 	if err != nil {
 		return nil, err
 	}
+	a.begun.Store(s.UID, found)
+	defer func() {
+		if _, left := a.begun.LoadAndDelete(s.UID); left { // no pass has begun
+			found.release()
+		}
+	}()
 	check := a.begin(client, r.Spec, names)
 	defer check.end()
 	if err := check.checkContent(ctx, found, true); err != nil {
@@ -129,8 +138,6 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 	if found.revert != nil { // before the first write: a pass that is killed or fails does not report what it wrote
 		s.Status.Before = object.Object{Revision: found.before}.ResourceVersion()
 	}
-	a.begun.Store(s.name, found)
-	defer a.begun.Delete(s.name)
 	if err := a.insert(ctx, s); err != nil {
 		return nil, err
 	}
@@ -220,13 +227,14 @@ func (a *Archive) advance(ctx context.Context, s *request) error {
 	client := (*clientOf)(ctx, kind.UserOf(s.User.Username, s.User.UID, s.User.Groups, s.User.Extra))
 	// The cascade goes on until its owners are back: the first pass does not read again
 	// what the request has just read.
-	read, _ := a.begun.LoadAndDelete(s.name)
+	read, _ := a.begun.LoadAndDelete(s.UID)
 	f, ok := read.(found)
 	if !ok {
 		if f, err = a.find(ctx, client, s.Target); err != nil {
 			return err
 		}
 	}
+	defer f.release()
 	f.operation = string(s.UID)
 	// Reading has the time of the review's lease: what takes longer than a slice would begin again for ever.
 	ctx, cancel := context.WithTimeout(ctx, slice)

@@ -42,6 +42,7 @@ func (a *Archive) Restore(ctx context.Context, client kind.Client, spec v1.Resto
 	if err != nil {
 		return v1.RestoreStatus{}, err
 	}
+	defer f.release()
 	p, err := a.pass(ctx, client, names, spec, t, f)
 	return p.status, err
 }

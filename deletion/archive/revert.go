@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +35,7 @@ type reversal struct {
 	changes, deletes []*difference
 	created          []*difference      // those that had owners, which may be created after them
 	failed           []v1.RestoreResult // what it cannot do
+	memory           memory
 }
 
 // difference is an object that exists, and not as it was.
@@ -95,7 +95,15 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 	if err != nil {
 		return f, err
 	}
-	f.revert, f.live = &reversal{}, map[types.UID]bool{}
+	f.revert, f.live = &reversal{memory: memory{of: &a.memory}}, map[types.UID]bool{}
+	defer func() {
+		if err != nil {
+			f.release()
+		}
+	}()
+	if err := f.revert.memory.take(leastRevert); err != nil {
+		return f, err
+	}
 	now, err := a.store.List(ctx, store.ListRequest{Kind: object.Namespaces, Name: "-", Limit: 1})
 	if err != nil {
 		return f, err
@@ -106,7 +114,7 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 		return f, object.BadRequestf("%s have no past", t.Key.Kind)
 	}
 	whole := t.Key.Kind == object.Namespaces
-	all, err := a.thenAndNow(ctx, k, t, t.Key, f.before)
+	all, err := a.thenAndNow(ctx, k, t, t.Key, &f)
 	if err == nil && len(all) == 0 {
 		err = object.Errorf(object.NotFound, "%s does not exist, and did not at version %d", t.Key, t.To)
 	}
@@ -124,7 +132,7 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 			f.revert.cannot(n, key, err)
 			continue
 		}
-		found, err := a.thenAndNow(ctx, k, t, key, f.before)
+		found, err := a.thenAndNow(ctx, k, t, key, &f)
 		if err != nil {
 			return f, err
 		}
@@ -148,15 +156,15 @@ func (a *Archive) findRevert(ctx context.Context, client kind.Client, t target) 
 
 // namesUndefined adds the kinds of which the namespace had objects then, and whose definition is gone.
 func (a *Archive) namesUndefined(ctx context.Context, client kind.Client, n *names, t target, f *found) error {
-	then, err := a.read(ctx, store.ListRequest{Kind: object.Definitions, Revision: t.To, Past: true})
+	then, err := a.store.List(ctx, store.ListRequest{Kind: object.Definitions, Revision: t.To, Past: true})
 	if err != nil {
 		return err
 	}
-	for definition := range then {
-		if _, served := n.served.Stored(definition.Name); served {
+	for then.Next() {
+		key := object.Key{Kind: then.Object().Name, Namespace: t.Key.Name}
+		if _, served := n.served.Stored(key.Kind); served {
 			continue
 		}
-		key := object.Key{Kind: definition.Name, Namespace: t.Key.Name}
 		err := a.mayReadPast(ctx, client, key, t.To)
 		if err == nil {
 			var some *store.Listing
@@ -164,11 +172,11 @@ func (a *Archive) namesUndefined(ctx context.Context, client kind.Client, n *nam
 			if err == nil && !some.Next() && some.Err() == nil {
 				continue
 			}
-			err = cmp.Or(err, fmt.Errorf("its definition %s is gone: restore that, and revert again", definition.Name))
+			err = cmp.Or(err, fmt.Errorf("its definition %s is gone: restore that, and revert again", key.Kind))
 		}
 		f.revert.cannot(n, key, err)
 	}
-	return nil
+	return then.Err()
 }
 
 // cannot adds a kind of a namespace that cannot be reverted.
@@ -223,46 +231,6 @@ func followNames(all []*difference) error {
 // reverts reports whether objects of a kind are stored and written by clients.
 func reverts(k *kind.Kind) bool {
 	return k.Source == nil && !k.Ephemeral && !k.ReadOnly && len(k.Versions) > 0
-}
-
-// thenAndNow reads the objects of a key then and now, without those that were not written since; without a name, all of
-// its namespace. One that is unchanged is there only if it is what the key names.
-func (a *Archive) thenAndNow(ctx context.Context, k *kind.Kind, t target, key object.Key, before int64) (all []*difference, err error) {
-	then, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: t.To, Past: true})
-	if err != nil {
-		return nil, err
-	}
-	now, err := a.read(ctx, store.ListRequest{Kind: key.Kind, Namespace: key.Namespace, Name: key.Name, Revision: before})
-	if err != nil {
-		return nil, err
-	}
-	for name, o := range then {
-		if is := now[name]; is.Revision != o.Revision || key.Name != "" {
-			all = append(all, &difference{k.Stored(), is, o})
-		}
-	}
-	for name, o := range now {
-		if _, was := then[name]; !was {
-			all = append(all, &difference{k.Stored(), o, object.Object{}})
-		}
-	}
-	slices.SortFunc(all, func(a, b *difference) int {
-		return cmp.Or(cmp.Compare(a.key().Namespace, b.key().Namespace), cmp.Compare(a.key().Name, b.key().Name))
-	})
-	return all, nil
-}
-
-func (a *Archive) read(ctx context.Context, r store.ListRequest) (map[object.Key]object.Object, error) {
-	all := map[object.Key]object.Object{}
-	listing, err := a.store.List(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	for listing.Next() {
-		o := listing.Object()
-		all[o.Key] = o
-	}
-	return all, listing.Err()
 }
 
 // compareOne adds what a revert must do about one object. In a namespace it leaves what has a controller to that: the

@@ -129,12 +129,15 @@ func (u *undoWorld) changed(v *kind.Version, o object.Object, i int, live []obje
 func (u *undoWorld) live() (all []object.Object) {
 	u.Helper()
 	for _, kind := range []string{"configmaps", "secrets", "deployments.apps"} {
-		found, err := u.archive.read(u.Context(), store.ListRequest{Kind: kind, Namespace: u.namespace})
+		found, err := u.store.List(u.Context(), store.ListRequest{Kind: kind, Namespace: u.namespace})
 		if err != nil {
 			u.Fatal(err)
 		}
-		for _, o := range found {
-			all = append(all, o)
+		for found.Next() {
+			all = append(all, found.Object())
+		}
+		if err := found.Err(); err != nil {
+			u.Fatal(err)
 		}
 	}
 	slices.SortFunc(all, func(a, b object.Object) int { return strings.Compare(a.Kind+a.Name, b.Kind+b.Name) })

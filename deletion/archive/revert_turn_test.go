@@ -4,15 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/object"
 )
 
 // TestRevertGoesOn: a turn of a revert ends with an error of the server after some of its writes, and the next one does the
@@ -123,4 +127,65 @@ func (o overdue) Err() error {
 	default:
 		return nil
 	}
+}
+
+// TestRevertMemory: a revert holds what differs and not what it compares, all reverts together no more than a bound, and none
+// anything at its end. A client is told what to do, and a stored Restore tries again.
+func TestRevertMemory(t *testing.T) {
+	eachRevert(t, func(w *world) {
+		const objects, size = 20, 10 << 10
+		for i := range objects {
+			w.createWith(fmt.Sprintf("configmaps:n/o%02d", i), func(m *metav1.ObjectMeta) {
+				m.Annotations = map[string]string{"large": strings.Repeat("x", size)}
+			})
+		}
+		then := w.store.Revision()
+		label := func(wire map[string]any) { wire["metadata"].(map[string]any)["labels"] = map[string]any{"is": "new"} }
+		memory := &w.archive.memory
+		memory.most = leastRevert + 5*size
+		w.put("configmaps:n/o07", label)
+		w.put("configmaps:n/o13", label)
+		spec := v1.RestoreSpec{Object: &v1.ObjectName{Kind: "namespace", Name: "n"}, To: fmt.Sprint(then), DryRun: true}
+		if status, err := w.archive.Restore(w.Context(), w.Client(), spec); err != nil || status.Changed != 2 {
+			t.Errorf("%d changed, error %v", status.Changed, err)
+		}
+		memory.used.Store(size) // of another one
+		if _, err := w.archive.Restore(w.Context(), w.Client(), spec); !errors.Is(err, errBusy) {
+			t.Errorf("with another revert: %v", err)
+		}
+		call := kind.Call{Client: w.Client()}
+		if _, err := w.archive.answer(w.Context(), &v1.Restore{Spec: spec}, call); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("the answer with another revert: %v", err)
+		}
+		memory.used.Store(0)
+		w.put("configmaps:n/o01", label)
+		for _, dryRun := range []bool{true, false} {
+			r := &v1.Restore{Spec: spec}
+			if r.Spec.DryRun = dryRun; !dryRun {
+				call.Client.User = asUser("alice").User
+			}
+			if _, err := w.archive.answer(w.Context(), r, call); !object.Is(err, object.TooLarge) {
+				t.Errorf("with three that differ: %v", err)
+			}
+		}
+		w.stepwise(func(context.Context, user.Info) kind.Client { return w.Client() })
+		memory, spec.DryRun = &w.archive.memory, false
+		w.request(call.Client, "back", spec)
+		if held := memory.used.Load(); held != 0 {
+			t.Errorf("%d bytes are held after the request", held)
+		}
+		memory.used.Store(mostMemory)
+		w.turn()
+		if s := w.stored("back"); s.Phase != v1.Running || !strings.Contains(s.Message, "tries again") {
+			t.Errorf("%+v", s)
+		}
+		memory.used.Store(0)
+		w.turn()
+		if s := w.stored("back"); s.Phase != v1.Complete || s.Changed != 3 {
+			t.Errorf("%+v", s)
+		}
+		if held := memory.used.Load(); held != 0 {
+			t.Errorf("%d bytes are held for ever", held)
+		}
+	})
 }
