@@ -67,6 +67,7 @@ type Expirer struct {
 	walkers  *review.Engine
 	taker    taker
 	policies Policies
+	shares   shares
 	// afterPage, if set, is called by tests between the read of a page of objects and the transaction with its rows.
 	afterPage func()
 	beforeSay func() // if set, is called by tests before the transaction with an Event
@@ -81,7 +82,7 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Expirer, error) {
 		o.Now = time.Now
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	e := &Expirer{db: db, store: st, opts: o}
+	e := &Expirer{db: db, store: st, opts: o, shares: shares{saved: atOnce}}
 	e.taker = taker{db: db, now: o.Now}
 	var err error
 	options := review.Options{Now: o.Now, Logger: o.Logger}
@@ -159,13 +160,19 @@ func (e *Expirer) expire(ctx context.Context, task review.Task, r *reading) revi
 		after, nothing = task.Created, review.Again(restoredWait)
 	}
 	var again time.Time // if a policy may take it later
-	j := judge{kinds: e.opts.Kinds.Snapshot(), set: r.set, now: now, store: e.store.Reader(), counts: (*Policy).Started, may: func(ctx context.Context, p *Policy) (bool, error) {
+	j := judge{kinds: e.opts.Kinds.Snapshot(), set: r.set, now: now, store: e.store.Reader(), shares: &e.shares, counts: (*Policy).Started}
+	j.may = func(ctx context.Context, p *Policy) (bool, error) {
 		taken, later, err := e.taker.take(ctx, p)
-		if again.IsZero() || !later.IsZero() && later.Before(again) {
-			again = later
-		}
+		again = earliest(again, later)
 		return taken, err
-	}}
+	}
+	j.resting = func(_ context.Context, p *Policy) (bool, error) {
+		rest := e.shares.rest(p.Namespace)
+		if rest > 0 {
+			again = earliest(again, now.Add(rest))
+		}
+		return rest > 0, nil
+	}
 	d, err := j.decide(ctx, o, after, now)
 	wait := d.At.Sub(now)
 	if d.By != "" && wait <= 0 {

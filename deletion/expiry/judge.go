@@ -28,6 +28,10 @@ type judge struct {
 	counts func(*Policy) bool
 	// may reports whether a policy that selects an object that is due may take it. Nil means it may.
 	may func(context.Context, *Policy) (bool, error)
+	// resting is asked before the fields and the condition of a policy: whether it must wait for those of other namespaces. Nil means
+	// it never must.
+	resting func(context.Context, *Policy) (bool, error)
+	shares  *shares
 }
 
 // decide returns the Due by which an object expires at a time or before; and if it does not expire by then, the
@@ -58,6 +62,11 @@ func (j *judge) holds(ctx context.Context, p *Policy, o *store.Stored) (bool, er
 	if p == nil {
 		return true, nil
 	}
+	if j.resting != nil {
+		if rests, err := j.resting(ctx, p); err != nil || rests {
+			return false, err
+		}
+	}
 	if ok, err := j.selects(ctx, p, o); err != nil || !ok {
 		return false, err
 	}
@@ -69,6 +78,9 @@ func (j *judge) holds(ctx context.Context, p *Policy, o *store.Stored) (bool, er
 
 // selects asks the fields and the condition of a policy.
 func (j *judge) selects(ctx context.Context, p *Policy, o *store.Stored) (bool, error) {
+	if p.doubts() {
+		defer func(begin time.Time) { j.shares.took(p.Namespace, time.Since(begin)) }(time.Now())
+	}
 	if newest, err := j.newest(ctx, p, o); err != nil || newest {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package expiry
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -214,7 +215,7 @@ func (p *Policy) in(key object.Key) bool {
 
 // due returns when an object of the policy's scope that its labels select expires; the zero time: it does not. Fields
 // and condition are not asked.
-func (p *Policy) due(m *metav1.ObjectMeta, body []byte) time.Time {
+func (p *Policy) due(m *metav1.ObjectMeta, held func() map[statusCondition]time.Time) time.Time {
 	if !p.Selector.Matches(labels.Set(m.Labels)) {
 		return time.Time{}
 	}
@@ -223,7 +224,7 @@ func (p *Policy) due(m *metav1.ObjectMeta, body []byte) time.Time {
 	case sinceLastWrite:
 		since = lastWrite(m)
 	case sinceCondition:
-		since = p.transition(body)
+		since = p.transition(held)
 	}
 	if since.IsZero() {
 		return since
@@ -260,25 +261,33 @@ func lastWrite(m *metav1.ObjectMeta) time.Time {
 }
 
 // transition is when the first of the policy's conditions that hold came to hold.
-func (p *Policy) transition(body []byte) (first time.Time) {
-	var o struct {
-		Status struct {
-			Conditions []struct {
-				statusCondition
-				LastTransitionTime metav1.Time `json:"lastTransitionTime"`
-			} `json:"conditions"`
-		} `json:"status"`
-	}
-	if json.Unmarshal(body, &o) != nil {
-		return first // not in the form of conditions
-	}
-	for _, c := range o.Status.Conditions {
-		wanted := slices.ContainsFunc(p.Conditions, func(w statusCondition) bool {
-			return w.Type == c.Type && (w.Status == c.Status || w.Status == "" && c.Status == string(metav1.ConditionTrue))
-		})
-		if at := c.LastTransitionTime.Time; wanted && !at.IsZero() && (first.IsZero() || at.Before(first)) {
-			first = at
-		}
+func (p *Policy) transition(held func() map[statusCondition]time.Time) (first time.Time) {
+	for _, w := range p.Conditions {
+		w.Status = cmp.Or(w.Status, string(metav1.ConditionTrue))
+		first = earliest(first, held()[w])
 	}
 	return first
+}
+
+// transitions returns since when conditions of an object hold, the first of those with the same type and status. It parses the
+// body once, however many policies ask, and not at all if none does.
+func transitions(body []byte) func() map[statusCondition]time.Time {
+	return sync.OnceValue(func() map[statusCondition]time.Time {
+		var o struct {
+			Status struct {
+				Conditions []struct {
+					statusCondition
+					LastTransitionTime metav1.Time `json:"lastTransitionTime"`
+				} `json:"conditions"`
+			} `json:"status"`
+		}
+		if json.Unmarshal(body, &o) != nil {
+			return nil // not in the form of conditions
+		}
+		held := map[statusCondition]time.Time{}
+		for _, c := range o.Status.Conditions {
+			held[c.statusCondition] = earliest(held[c.statusCondition], c.LastTransitionTime.Time)
+		}
+		return held
+	})
 }

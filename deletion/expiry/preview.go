@@ -83,7 +83,7 @@ func (e *Expirer) Preview(ctx context.Context, client kind.Client, spec v1.Expir
 		}
 		return q == p || others[q], nil
 	}
-	j := &judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: c.now, store: e.store.Reader(), counts: func(q *Policy) bool { return q == p || q.Started() }, may: may}
+	j := &judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: c.now, store: e.store.Reader(), counts: func(q *Policy) bool { return q == p || q.Started() }, may: may, shares: &e.shares}
 	if err := e.fill(ctx, &c, j); err != nil {
 		return status, err
 	}
@@ -111,6 +111,9 @@ func (e *Expirer) fill(ctx context.Context, c *calendar, j *judge) error {
 				continue
 			}
 			c.scope++
+			if err := e.shares.await(ctx, c.policy.Namespace); err != nil {
+				return err
+			}
 			d, err := j.decide(ctx, o, restored[o.UID], c.until)
 			if err := ctx.Err(); err != nil {
 				return err

@@ -233,8 +233,9 @@ func (s *Set) dues(key object.Key, body []byte, restored, now time.Time, counts 
 	if d.By != "" {
 		all = append(all, d)
 	}
+	held := transitions(body)
 	for _, p := range asked {
-		if at := p.due(&m, body); !at.IsZero() {
+		if at := p.due(&m, held); !at.IsZero() {
 			all = append(all, Due{At: at, By: p.String(), Propagation: cmp.Or(p.Propagation, propagation(&m)), Policy: p})
 		}
 	}

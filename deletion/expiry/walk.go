@@ -73,7 +73,7 @@ func (w walker) review(ctx context.Context, uid types.UID) (review.Verdict, erro
 	if err := w.exec(ctx, beginWalk, string(uid), p.state()); err != nil {
 		return review.Kept(), err
 	}
-	done, err := w.walk(ctx, &judge{kinds: w.opts.Kinds.Snapshot(), set: set, store: w.store.Reader()}, p)
+	rest, done, err := w.walk(ctx, &judge{kinds: w.opts.Kinds.Snapshot(), set: set, store: w.store.Reader()}, p)
 	if err == nil {
 		err = w.forgetGroups(ctx, uid, p.groups())
 	}
@@ -88,7 +88,7 @@ func (w walker) review(ctx context.Context, uid types.UID) (review.Verdict, erro
 	case err != nil:
 		return review.Kept(), err
 	case !done:
-		return review.Again(0), nil
+		return review.Again(rest), nil
 	}
 	return review.Kept(), nil
 }
@@ -115,23 +115,25 @@ func (w walker) forgetGroups(ctx context.Context, uid types.UID, but string) err
 	return nil
 }
 
-// walk goes on where the last review of this state ended. It reports whether it is done.
-func (w walker) walk(ctx context.Context, j *judge, p *Policy) (done bool, err error) {
+// walk goes on where the last review of this state ended. It reports whether it is done, and if not, when to go on.
+func (w walker) walk(ctx context.Context, j *judge, p *Policy) (rest time.Duration, done bool, err error) {
 	for begin := time.Now(); ; {
 		known, err := readKnown(ctx, w.db, readPolicy, p)
 		if err != nil || known.state != p.state() || known.counted {
-			return true, err
+			return 0, true, err
 		}
-		if time.Since(begin) > walkTime {
-			return false, nil
+		if rest := w.shares.rest(p.Namespace); rest > 0 || time.Since(begin) > walkTime {
+			return rest, false, nil
 		}
+		stepped := time.Now()
 		if p.Newest > 0 && numberOf(known.place) < len(p.Resources) {
 			err = w.join(ctx, p, known.place)
 		} else {
 			err = w.step(ctx, j, p, known.place)
 		}
+		w.shares.took(p.Namespace, time.Since(stepped))
 		if err != nil {
-			return false, fmt.Errorf("walk through the objects of %s: %w", p, err)
+			return 0, false, fmt.Errorf("walk through the objects of %s: %w", p, err)
 		}
 	}
 }
@@ -187,7 +189,7 @@ func (w walker) step(ctx context.Context, j *judge, p *Policy, place string) err
 		if err != nil {
 			return fmt.Errorf("read %s: %w", o.Key, err)
 		}
-		at := p.due(&m, o.Body)
+		at := p.due(&m, transitions(o.Body))
 		if at.IsZero() || !restored[o.UID].IsZero() && !at.After(restored[o.UID]) {
 			continue
 		}
