@@ -52,6 +52,7 @@ var jointStatements = map[string]string{
 	"admission findRegistryBytes":      "the status of a ResourceQuota shows what the registry counts",
 	"registry listNamespaces":          "a run of policies reads them in the transaction that deletes, and does not follow their kind",
 	"registry listPolicies":            "as listNamespaces",
+	"registry listVersions":            "as listNamespaces",
 	"registry listSelectable":          "which repositories a policy selects is read with them, in one snapshot",
 	"registry selectTags":              "what is in use is read in the transaction that deletes",
 	"registry inUse":                   "a review must see what workloads name in its own transaction",

@@ -31,8 +31,12 @@ const (
 	StartExpiry = "lifecycle.exeunt.dev/start-expiry"
 )
 
-// MostPolicies is how many policies of a kind a namespace may have: each is asked about each object, or tag, that is written.
-const MostPolicies = 100
+// MostPolicies is how many ExpiryPolicies a namespace may have, because each write asks them, and MostRetentionPolicies how many
+// RetentionPolicies: each keeps its newest tags in memory.
+const (
+	MostPolicies          = 100
+	MostRetentionPolicies = 20
+)
 
 // Start is what StartExpiry says.
 type Start struct {

@@ -318,17 +318,63 @@ func TestRaceRetention(t *testing.T) {
 	})
 }
 
+// TestChangeDuringRetention: what is named, pushed, protected or stopped after a run has decided, and before it deletes, counts. The run
+// asks the clock each time it decides.
+func TestChangeDuringRetention(t *testing.T) {
+	each(t, func(w *world) {
+		w.now = time.Now().Add(time.Hour)
+		annotate := func(value string) {
+			w.ask("PATCH", "/apis/registry.exeunt.dev/v1/namespaces/shop/repositories/web", fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, lifecycle.ImmutableTags, value))
+		}
+		for name, c := range map[string]struct {
+			change func()
+			want   string
+		}{
+			"named": {func() {
+				w.Exec(`INSERT INTO image_uses (path, reference, uid, kind, namespace, name) SELECT 'shop/web', 'a', 'p', 'pods', 'n', 'p' WHERE NOT EXISTS (SELECT 1 FROM image_uses)`)
+			}, "a"},
+			"pushed":    {func() { w.Exec(`UPDATE tags SET updated_at = $1 WHERE name = 'a'`, w.now.UnixMilli()) }, "a"},
+			"immutable": {func() { annotate(`"a"`) }, "a"},
+			"stopped":   {func() { w.policy("all", `{"rules":[{"tags":["*"]}]}`, false) }, "a b"},
+		} {
+			for call := 1; call <= 3; call++ {
+				w.Exec(`DELETE FROM image_uses`)
+				annotate("null")
+				w.push("shop/web", "a", "one")
+				w.push("shop/web", "b", "two")
+				w.policy("all", `{"rules":[{"tags":["*"],"keepFor":"30m"}]}`, true)
+				calls := 0
+				run, err := retain.New(w.DB, w.store, retain.Options{Now: func() time.Time {
+					if calls++; calls == call {
+						c.change()
+					}
+					return w.now
+				}})
+				if err == nil {
+					err = run.RunOne(w.Context())
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := strings.Join(w.tags("shop/web"), " "); calls < call || got != c.want {
+					t.Errorf("%s at call %d of %d: the tags are %q, want %q", name, call, calls, got, c.want)
+				}
+			}
+		}
+	})
+}
+
 // TestTooManyPolicies: a namespace has no more policies than a run may read. One that goes makes room for another.
 func TestTooManyPolicies(t *testing.T) {
 	each(t, func(w *world) {
 		w.now = time.Now().Add(time.Hour)
 		w.push("shop/web", "pr-1", "1")
-		for i := range lifecycle.MostPolicies {
+		for i := range lifecycle.MostRetentionPolicies {
 			w.policy(fmt.Sprintf("p%03d", i), `{"rules":[{"tags":["none"]}]}`, false)
 		}
 		another := `{"apiVersion":"registry.exeunt.dev/v1","kind":"RetentionPolicy","metadata":{"name":"another"},"spec":{"rules":[{"tags":["none"]}]}}`
 		if a := w.ask("POST", policiesPath, another); a.Code != 403 {
-			t.Errorf("one more than %d policies: %d %s", lifecycle.MostPolicies, a.Code, a.Body)
+			t.Errorf("one more than %d policies: %d %s", lifecycle.MostRetentionPolicies, a.Code, a.Body)
 		}
 		w.policy("p000", `{"rules":[{"tags":["pr-*"]}]}`, true)
 		w.retain()

@@ -6,14 +6,14 @@
 //     history could bring back (package imageuse); nor an immutable tag. Signatures follow
 //     their image: the collector removes them with it.
 //   - A policy does nothing until it is started, and waits again when its spec changes.
-//   - A run decides again in the transaction that deletes: what was pushed, named or changed
-//     before it counts.
+//   - What was pushed, named or changed before the transaction that deletes counts.
 //
 // A tag that is taken can be undeleted like any other until the review of its manifest.
 package retain
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -34,6 +34,49 @@ type Policy struct {
 	Selector labels.Selector
 	Rules    []Rule
 	Keep     []string // patterns of tags that this policy keeps in any case
+
+	matches map[string]match // of some tags, that no tag is matched twice; nil: they are not kept
+}
+
+// match is what the patterns of a policy say about the name of a tag: the index of the rule that decides, or -1.
+type match struct {
+	rule int
+	kept bool
+}
+
+// mostMatches bounds the tags whose match a policy knows. Then all are forgotten.
+const mostMatches = 20_000
+
+// match matches a name, which takes some microseconds for each pattern.
+func (p *Policy) match(tag string) match {
+	m, known := p.matches[tag]
+	if known {
+		return m
+	}
+	m = match{-1, lifecycle.MatchTag(p.Keep, tag) != ""}
+	if !signature().MatchString(tag) {
+		m.rule = slices.IndexFunc(p.Rules, func(r Rule) bool { return lifecycle.MatchTag(r.Tags, tag) != "" })
+	}
+	if len(p.matches) >= mostMatches {
+		clear(p.matches)
+	}
+	if p.matches != nil {
+		p.matches[tag] = m
+	}
+	return m
+}
+
+// learn matches tags with policies, until ctx ends.
+func learn(ctx context.Context, policies []Policy, tags []Tag) error {
+	for i := range policies {
+		for _, t := range tags {
+			policies[i].match(t.Name)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Rule says what stays of the tags that match a pattern.
@@ -102,18 +145,13 @@ func Decide(now time.Time, policies []Policy, tags []Tag) (d Decision) {
 }
 
 // ruleOf returns the index of the rule that decides about a tag, or -1.
-func (p *Policy) ruleOf(tag string) int {
-	if signature().MatchString(tag) {
-		return -1
-	}
-	return slices.IndexFunc(p.Rules, func(r Rule) bool { return lifecycle.MatchTag(r.Tags, tag) != "" })
-}
+func (p *Policy) ruleOf(tag string) int { return p.match(tag).rule }
 
 // apply notes what a rule keeps and takes of the tags that it decides about.
 func (r *Rule) apply(now time.Time, p Policy, tags []Tag, kept map[string]bool, takenBy map[string]Taken) {
 	r.sort(tags)
 	for n, t := range tags {
-		if n < r.KeepLast || now.Sub(r.timeOf(t)) < r.KeepFor || lifecycle.MatchTag(p.Keep, t.Name) != "" {
+		if n < r.KeepLast || now.Sub(r.timeOf(t)) < r.KeepFor || p.match(t.Name).kept {
 			kept[t.Name] = true
 			continue
 		}
@@ -171,7 +209,7 @@ func parse(body []byte) (p Policy, err error) {
 	if err := json.Unmarshal(body, &o); err != nil {
 		return p, err
 	}
-	p = Policy{Name: o.Metadata.Name, Keep: o.Spec.Keep, Selector: labels.Everything()}
+	p = Policy{Name: o.Metadata.Name, Keep: o.Spec.Keep, Selector: labels.Everything(), matches: map[string]match{}}
 	p.Started = o.Metadata.Annotations[lifecycle.StartRetention] == strconv.FormatInt(o.Metadata.Generation, 10)
 	if o.Spec.Selector != nil {
 		if p.Selector, err = metav1.LabelSelectorAsSelector(o.Spec.Selector); err != nil {

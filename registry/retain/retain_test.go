@@ -2,6 +2,7 @@ package retain
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -144,6 +145,37 @@ func someWorld(random *rand.Rand) (policies []Policy, tags []Tag) {
 	}
 	slices.SortFunc(tags, func(a, b Tag) int { return cmp.Compare(a.Name, b.Name) })
 	return policies, tags
+}
+
+// TestCheckCost: what a policy costs for each tag is bounded; and no name is matched twice, but for those that it forgets.
+func TestCheckCost(t *testing.T) {
+	t.Parallel()
+	many := func(n int, pattern string) []string { return slices.Repeat([]string{pattern}, n) }
+	for want, p := range map[string]Policy{
+		"":                {Keep: many(32, strings.Repeat("a", mostPattern)), Rules: []Rule{{Tags: many(32, "*"), KeepLast: mostKept}, {}}},
+		"1001 together":   {Rules: []Rule{{KeepLast: mostKept}, {KeepLast: 1}}},
+		"65 patterns":     {Keep: many(1, "*"), Rules: []Rule{{Tags: many(32, "*")}, {Tags: many(32, "*")}}},
+		"more than 128 b": {Keep: many(1, strings.Repeat("a", mostPattern+1))},
+	} {
+		if err := p.checkCost(); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	p, err := parse([]byte(`{"spec":{"keep":["*7"],"rules":[{"tags":["a*"]},{"tags":["b*"]}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range mostMatches + 1 {
+		p.match(fmt.Sprint("b", i))
+	}
+	if m := p.match("b7"); m.rule != 1 || !m.kept || len(p.matches) > mostMatches {
+		t.Errorf("%+v; %d are known", m, len(p.matches))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := learn(ctx, []Policy{p, p}, []Tag{{Name: "a"}}); err == nil {
+		t.Error("it goes on when its time is over")
+	}
 }
 
 // TestParse: what a schema cannot express is refused, and a policy has begun only in the generation that was started.

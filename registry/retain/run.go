@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -33,6 +34,11 @@ const (
 	step = 100
 	// pageTags is how many tags are read at once.
 	pageTags = 1000
+	// namespaceTime is how long one run works on a namespace, at most: how long it takes is up to those who write policies and push tags
+	// there.
+	namespaceTime = 2 * time.Minute
+	// attempts is how often a run decides about the same tags, if they are changed meanwhile.
+	attempts = 3
 )
 
 // Options are the settings of a Retention. Zero values have a default.
@@ -120,8 +126,10 @@ func (r *Retention) runNamespace(ctx context.Context, namespace string) error {
 	}
 	taken := map[string]int64{}
 	var errs []error
+	limited, cancel := context.WithTimeout(ctx, namespaceTime)
+	defer cancel()
 	for _, repo := range repos {
-		err := r.runRepository(ctx, namespace, repo, func(all []Taken) {
+		err := r.runRepository(limited, namespace, repo, func(all []Taken) {
 			for _, t := range all {
 				taken[t.Policy]++
 				r.opts.Logger.Info("retention took a tag", "repository", repo.path, "tag", t.Tag, "digest", t.Digest, "policy", namespace+"/"+t.Policy, "why", t.Why)
@@ -134,12 +142,15 @@ func (r *Retention) runNamespace(ctx context.Context, namespace string) error {
 			errs = append(errs, fmt.Errorf("repository %s: %w", repo.path, err))
 		}
 	}
-	return errors.Join(append(errs, r.report(ctx, namespace, taken))...)
+	return errors.Join(append(errs, r.report(limited, namespace, taken))...)
 }
 
-// runRepository finds what leaves a repository without a lock, a page of tags at a time, and takes it in small transactions, which
-// decide again.
+// runRepository finds what leaves a repository without a lock, a page of tags at a time, and takes it in small transactions.
 func (r *Retention) runRepository(ctx context.Context, namespace string, repo repository, took func([]Taken)) error {
+	versions, err := r.versions(ctx, r.db, namespace) // before the policies
+	if err != nil {
+		return err
+	}
 	policies, err := r.selecting(ctx, r.db, namespace, repo, func(p *Policy) bool { return p.Started })
 	if err != nil || len(policies) == 0 {
 		return err
@@ -150,7 +161,7 @@ func (r *Retention) runRepository(ctx context.Context, namespace string, repo re
 			names = append(names, t.Tag)
 		}
 		for some := range slices.Chunk(names, step) {
-			taken, err := r.take(ctx, namespace, repo, append(n.names(), some...))
+			taken, err := r.take(ctx, namespace, repo, policies, versions, append(n.names(), some...))
 			if took(taken); err != nil {
 				return err
 			}
@@ -185,46 +196,93 @@ func (r *Retention) repositories(ctx context.Context, s sqldb.Sender, namespace 
 	return list, nil
 }
 
-// take decides about some tags of a repository, and deletes what leaves, up to step tags, in one transaction. On PostgreSQL it
-// first waits for the workloads that name images of the repository and are being written, and for pushes; then
-// those wait for it. It gives way when it waits too long, as the collector does.
-func (r *Retention) take(ctx context.Context, namespace string, repo repository, among []string) (taken []Taken, err error) {
-	err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
-		taken = nil
-		postgres := r.db.Engine() == sqldb.Postgres
-		if postgres {
-			var b sqldb.Batch
-			b.Exec(lockTimeout)
-			b.Exec(lockUses, repo.path)
-			b.Exec(lockRepository, repo.id)
-			if err := tx.Send(ctx, &b); err != nil {
-				return err
-			}
+// take decides about some tags of a repository, without a lock, and deletes what leaves, up to step tags, in a transaction that finds
+// tags, rules and policies as they were: so it matches no patterns while others wait. If they have changed, it decides again; after a
+// change of the policies, the next run does.
+func (r *Retention) take(ctx context.Context, namespace string, repo repository, policies []Policy, versions []int64, among []string) ([]Taken, error) {
+	named := namedTags[r.db.Engine()]
+	for range attempts {
+		rules, err := registry.TagRules(ctx, r.db, namespace, repo.path)
+		if err != nil {
+			return nil, err
 		}
-		policies, err := r.selecting(ctx, tx, namespace, repo, func(p *Policy) bool { return p.Started })
-		if err != nil || len(policies) == 0 {
-			return err
+		tags, err := r.rows(ctx, r.db, repo, named, sqldb.List(r.db.Engine(), among))
+		if err != nil {
+			return nil, err
 		}
-		tags, err := r.tags(ctx, tx, namespace, repo, namedTags[r.db.Engine()], sqldb.List(r.db.Engine(), among))
-		if taken = Decide(r.opts.Now(), policies, tags).Taken; err != nil || len(taken) == 0 {
-			return err
+		taken := Decide(r.opts.Now(), policies, withRules(tags, rules)).Taken
+		if len(taken) == 0 {
+			return nil, nil
 		}
 		taken = taken[:min(len(taken), step)]
-		names := make([]string, len(taken))
-		for i, t := range taken {
-			names[i] = t.Tag
+		done := false
+		err = r.db.Transact(ctx, func(tx *sqldb.Tx) error {
+			if err := r.lock(ctx, tx, repo); err != nil {
+				return err
+			}
+			done, err = r.unchanged(ctx, tx, namespace, repo, versions, rules, tags, among)
+			if err != nil || !done {
+				return err
+			}
+			return r.remove(ctx, tx, repo, taken)
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case done:
+			return taken, nil
 		}
-		var b sqldb.Batch
-		if postgres {
-			b.Exec(orderTags, repo.id, names)
-		}
-		b.Exec(deleteTags[r.db.Engine()], repo.id, sqldb.List(r.db.Engine(), names))
-		return tx.Send(ctx, &b)
-	})
-	if err != nil {
-		return nil, err
 	}
-	return taken, nil
+	return nil, nil
+}
+
+// lock waits, on PostgreSQL, first for the workloads that name images of the repository and are being written, and for pushes; then
+// those wait for it. It gives way when it waits too long, as the collector does.
+func (r *Retention) lock(ctx context.Context, tx *sqldb.Tx, repo repository) error {
+	if r.db.Engine() != sqldb.Postgres {
+		return nil
+	}
+	var b sqldb.Batch
+	b.Exec(lockTimeout)
+	b.Exec(lockUses, repo.path)
+	b.Exec(lockRepository, repo.id)
+	return tx.Send(ctx, &b)
+}
+
+// unchanged reports whether all that a decision was made of is as it was read.
+func (r *Retention) unchanged(ctx context.Context, tx *sqldb.Tx, namespace string, repo repository, versions []int64, rules []map[string]string, tags []Tag, among []string) (bool, error) {
+	versionsNow, err := r.versions(ctx, tx, namespace)
+	if err != nil {
+		return false, err
+	}
+	rulesNow, err := registry.TagRules(ctx, tx, namespace, repo.path)
+	if err != nil {
+		return false, err
+	}
+	tagsNow, err := r.rows(ctx, tx, repo, namedTags[r.db.Engine()], sqldb.List(r.db.Engine(), among))
+	return slices.Equal(versions, versionsNow) && reflect.DeepEqual(rules, rulesNow) && slices.Equal(tags, tagsNow), err
+}
+
+func (r *Retention) remove(ctx context.Context, tx *sqldb.Tx, repo repository, taken []Taken) error {
+	names := make([]string, len(taken))
+	for i, t := range taken {
+		names[i] = t.Tag
+	}
+	var b sqldb.Batch
+	if r.db.Engine() == sqldb.Postgres {
+		b.Exec(orderTags, repo.id, names)
+	}
+	b.Exec(deleteTags[r.db.Engine()], repo.id, sqldb.List(r.db.Engine(), names))
+	return tx.Send(ctx, &b)
+}
+
+// versions reads the revisions of the policies of a namespace.
+func (r *Retention) versions(ctx context.Context, s sqldb.Sender, namespace string) ([]int64, error) {
+	list, err := sqldb.Column[int64](ctx, s, listVersions, r.kind.Storage, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("read the revisions of policies: %w", err)
+	}
+	return list, nil
 }
 
 // selecting reads the policies that select a repository and count.
@@ -236,10 +294,19 @@ func (r *Retention) selecting(ctx context.Context, s sqldb.Sender, namespace str
 // decide reads the tags of a repository twice, a page at a time: first to find the newest that policies keep, then for about.
 func (r *Retention) decide(ctx context.Context, s sqldb.Sender, namespace string, repo repository, policies []Policy, about func(n newest, page []Tag) error) error {
 	n := newNewest(policies)
-	if err := r.eachPage(ctx, s, namespace, repo, func(page []Tag) error { n.add(page); return nil }); err != nil {
+	if err := r.eachPage(ctx, s, namespace, repo, func(page []Tag) error {
+		err := learn(ctx, policies, page)
+		n.add(page)
+		return err
+	}); err != nil {
 		return err
 	}
-	return r.eachPage(ctx, s, namespace, repo, func(page []Tag) error { return about(n, page) })
+	return r.eachPage(ctx, s, namespace, repo, func(page []Tag) error {
+		if err := learn(ctx, policies, page); err != nil {
+			return err
+		}
+		return about(n, page)
+	})
 }
 
 // eachPage reads the tags of a repository in the order of their names.
@@ -258,11 +325,17 @@ func (r *Retention) eachPage(ctx context.Context, s sqldb.Sender, namespace stri
 }
 
 // tags reads tags of a repository. A statement has the repository's id and path and then the arguments.
-func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, repo repository, statement string, args ...any) (tags []Tag, err error) {
-	tagRules, err := registry.TagRules(ctx, s, namespace, repo.path)
+func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, repo repository, statement string, args ...any) ([]Tag, error) {
+	rules, err := registry.TagRules(ctx, s, namespace, repo.path)
 	if err != nil {
 		return nil, err
 	}
+	tags, err := r.rows(ctx, s, repo, statement, args...)
+	return withRules(tags, rules), err
+}
+
+// rows reads tags without the rules that make them immutable.
+func (r *Retention) rows(ctx context.Context, s sqldb.Sender, repo repository, statement string, args ...any) (tags []Tag, err error) {
 	if err := sqldb.Each(ctx, s, func(row sqldb.Row) error {
 		var t Tag
 		var pushed, pulled int64
@@ -273,13 +346,21 @@ func (r *Retention) tags(ctx context.Context, s sqldb.Sender, namespace string, 
 		if pulled > 0 {
 			t.Pulled = time.UnixMilli(pulled)
 		}
-		t.Immutable = slices.ContainsFunc(tagRules, func(m map[string]string) bool { return lifecycle.ImmutableTag(m, t.Name) != "" })
 		tags = append(tags, t)
 		return nil
 	}, statement, append([]any{repo.id, repo.path}, args...)...); err != nil {
 		return nil, fmt.Errorf("list tags: %w", err)
 	}
 	return tags, nil
+}
+
+// withRules returns a copy of tags that says which are immutable.
+func withRules(tags []Tag, rules []map[string]string) []Tag {
+	tags = slices.Clone(tags)
+	for i, t := range tags {
+		tags[i].Immutable = slices.ContainsFunc(rules, func(m map[string]string) bool { return lifecycle.ImmutableTag(m, t.Name) != "" })
+	}
+	return tags
 }
 
 // policies reads the policies of a namespace. One that cannot be read is an error: it might keep what others take.

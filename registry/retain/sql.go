@@ -4,12 +4,13 @@ import "github.com/exeunt/exeunt/sqldb"
 
 // All statements of the package, the same on both engines but for the locks of PostgreSQL.
 
-// listNamespaces lists the namespaces that have policies, and listPolicies the policies of one.
+// listNamespaces lists the namespaces that have policies, listPolicies the policies of one, and listVersions their revisions.
 const (
 	listNamespaces = `SELECT DISTINCT o.namespace FROM objects o WHERE o.kind = $1 ORDER BY o.namespace`
 	listPolicies   = `
 SELECT c.body FROM objects o JOIN changes c ON c.revision = o.revision
 WHERE o.kind = $1 AND o.namespace = $2 AND o.deletion_time IS NULL ORDER BY o.name`
+	listVersions = `SELECT o.revision FROM objects o WHERE o.kind = $1 AND o.namespace = $2 AND o.deletion_time IS NULL ORDER BY o.name`
 )
 
 // listSelectable lists the repositories of a namespace that exist, with their objects.
