@@ -45,6 +45,9 @@ type Request struct {
 	Digest     digest.Digest // of a blob, manifest or subject
 	Upload     string        // id of an upload
 
+	// Abandoned is closed when no client waits for what is asked of an upstream. Nil: never.
+	Abandoned <-chan struct{}
+
 	client  Client // who asks; set by serve
 	fetched bool   // the server asks, to fill a cached repository
 }

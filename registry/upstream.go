@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -25,7 +26,8 @@ type Upstream interface {
 	// Fresh is how long a tag is served before the upstream is asked for it again: for ever while it rests after a failure.
 	Fresh() time.Duration
 	// Ask sends GET or HEAD for a manifest or a blob. The answer has status 200; its body ends, with an error if
-	// the upstream is slow, and is closed by the caller. Errors: *Error, Final if the upstream has answered that
+	// the upstream is slow, and is closed by the caller. A request that waits for its turn ends when it is abandoned: so no more
+	// wait than clients do. Errors: *Error, Final if the upstream has answered that
 	// there is no such content, or not for this client.
 	Ask(ctx context.Context, method string, to Request) (*http.Response, error)
 	// Served is called for each request for a manifest or blob: it was here, or was fetched, or err says why it was not.
@@ -50,6 +52,10 @@ type fetch struct {
 	done chan struct{} // closed at its end
 	err  error         // set before
 	live live
+
+	clients   atomic.Int64  // that wait
+	abandoned chan struct{} // closed when the last one has gone
+	leave     sync.Once
 }
 
 // Close ends the fetches from upstreams, and writes what is counted. It follows the last request.
@@ -66,7 +72,7 @@ func (f *fetches) begin(what string, fn func(ctx context.Context, one *fetch) er
 	if one := f.under[what]; one != nil {
 		return one
 	}
-	one := &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}}
+	one := &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}, abandoned: make(chan struct{})}
 	if f.under == nil {
 		f.under = map[string]*fetch{}
 	}
@@ -88,6 +94,12 @@ func (f *fetches) begin(what string, fn func(ctx context.Context, one *fetch) er
 
 // wait waits for the end of a fetch; or for its first bytes, if the client takes them as they come.
 func (one *fetch) wait(ctx context.Context, takesLive bool) (streams bool, err error) {
+	one.clients.Add(1)
+	defer func() {
+		if one.clients.Add(-1) == 0 {
+			one.leave.Do(func() { close(one.abandoned) })
+		}
+	}()
 	begun := one.live.begun
 	if !takesLive {
 		begun = nil
@@ -157,7 +169,8 @@ func (r *Registry) bring(ctx context.Context, to Request, found bool, have store
 func (r *Registry) fetch(to Request, up Upstream, found bool, have stored) *fetch {
 	to = Request{Kind: to.Kind, Repository: to.Repository, Tag: to.Tag, Digest: to.Digest, fetched: true}
 	return r.fetches.begin(to.Path(), func(ctx context.Context, one *fetch) error {
-		fetched, err := true, error(nil)
+		to, fetched, err := to, true, error(nil)
+		to.Abandoned = one.abandoned
 		switch {
 		case to.Kind == BlobGet || to.Kind == BlobHead:
 			err = r.fetchBlob(ctx, up, to, -1, &one.live)

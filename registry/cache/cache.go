@@ -73,6 +73,7 @@ func New(st *store.Store, o Options) (*Caches, error) {
 	if err != nil {
 		return nil, fmt.Errorf("registry caches: %w", err)
 	}
+	k.Versions[0].Strategy = custom.Checked{Strategy: k.Versions[0].Strategy, Check: validate}
 	c := &Caches{store: st, kind: k, opts: o}
 	c.writer = objects.Writer{Store: st, Kinds: kind.NewRegistry([]*kind.Kind{k}), Actor: "system:registry:cache"}
 	c.counted = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -126,8 +127,9 @@ func (c *Caches) list(ctx context.Context) (map[string]*upstream, error) {
 	all := map[string]*upstream{}
 	for list.Next() {
 		s, err := parse(list.Object().Body)
-		if err != nil {
-			return nil, err
+		if err != nil { // one that cannot be read must not stop the others, nor the registry
+			c.opts.Logger.Warn("registry cache: it cannot be read", "cache", list.Object().Name, "error", err)
+			continue
 		}
 		if all[s.name] = c.all[s.name]; all[s.name] == nil || all[s.name].version != s.version {
 			all[s.name] = newUpstream(s, &c.opts, c.counted)

@@ -135,13 +135,27 @@ func (u *upstream) Ask(ctx context.Context, method string, to registry.Request) 
 	return nil, err
 }
 
+// slot takes a slot, which waits for others, unless ctx ends or nobody waits for the answer any more.
+func (u *upstream) slot(ctx context.Context, abandoned <-chan struct{}) bool {
+	select {
+	case u.slots <- struct{}{}: // also for a fetch that has had one before and goes on alone
+		return true
+	default:
+	}
+	select {
+	case u.slots <- struct{}{}:
+		return true
+	case <-abandoned:
+	case <-ctx.Done():
+	}
+	return false
+}
+
 // send sends a request, within the limits of the upstream, and logs in if the upstream asks for it.
 func (u *upstream) send(ctx context.Context, method string, to registry.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	body := &patientBody{u: u, cancel: cancel, timer: time.AfterFunc(u.opts.Patience, cancel)}
-	select {
-	case u.slots <- struct{}{}:
-	case <-ctx.Done():
+	if !u.slot(ctx, to.Abandoned) {
 		cancel()
 		return nil, &registry.Error{Code: registry.TooManyRequests, Message: fmt.Sprintf("as many fetches from %s are under way as may be; try again later", u)}
 	}

@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -9,7 +10,42 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/exeunt/exeunt/registry"
 )
+
+// TestAbandoned: what nobody waits for any more does not wait for its turn; what has its turn, or finds one free, goes on.
+func TestAbandoned(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	base, _ := url.Parse(server.URL)
+	u := newUpstream(spec{base: base}, &Options{Now: time.Now, Patience: time.Hour}, &prometheus.CounterVec{})
+	nobody := make(chan struct{})
+	ask := func() error {
+		_, err := u.Ask(t.Context(), http.MethodGet, registry.Request{Kind: registry.BlobGet, Repository: "hub/x", Abandoned: nobody})
+		return err
+	}
+	code := func(err error) registry.Code {
+		var refused *registry.Error
+		if !errors.As(err, &refused) {
+			t.Fatalf("error %v", err)
+		}
+		return refused.Code
+	}
+	close(nobody)
+	if got := code(ask()); got != registry.BlobUnknown {
+		t.Errorf("with a free slot: %v", got)
+	}
+	for range mostFetches {
+		u.slots <- struct{}{}
+	}
+	if got := code(ask()); got != registry.TooManyRequests {
+		t.Errorf("without a free slot: %v", got)
+	}
+	if len(u.slots) != mostFetches {
+		t.Errorf("%d slots are taken", len(u.slots))
+	}
+}
 
 // TestDial: an upstream elsewhere cannot lead to services of this machine; one that is here can.
 func TestDial(t *testing.T) {

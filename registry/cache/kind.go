@@ -8,6 +8,9 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 //go:embed registrycache.yaml
@@ -51,6 +54,17 @@ func parse(body []byte) (s spec, err error) {
 	}
 	s.base, err = url.Parse(strings.TrimSuffix(o.Spec.Upstream, "/"))
 	return s, err
+}
+
+func validate(obj runtime.Object) field.ErrorList {
+	body, err := json.Marshal(obj)
+	if err == nil {
+		_, err = parse(body)
+	}
+	if err != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), "", err.Error())}
+	}
+	return nil
 }
 
 func loopback(host string) bool {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/exeunt/exeunt/access/accesstest"
+	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 const basicSesame = "Basic dXNlcjpzZXNhbWU=" // user:sesame
@@ -185,6 +187,7 @@ func TestCacheSpec(t *testing.T) {
 		for spec, want := range map[string]int{
 			`"upstream":"https://ghcr.io"`: 201, `"upstream":"https://ghcr.io:8443/team/x/"`: 201, `"upstream":"http://mirror.example"`: 201, `"upstream":"http://[::1]:5000"`: 201,
 			`"upstream":"ghcr.io"`: 422, `"upstream":"ftp://ghcr.io"`: 422, `"upstream":"https://me:secret@ghcr.io"`: 422, `"upstream":"https://ghcr.io?x=1"`: 422, `"upstream":"https://ghcr.io/../x"`: 422,
+			`"upstream":"https://[:::::]"`: 422, `"upstream":"https://[1:2]/x"`: 422,
 			`"upstream":"https://ghcr.io","pushes":"Maybe"`: 422, `"upstream":"https://ghcr.io","revalidateAfterSeconds":-1`: 422,
 			`"upstream":"http://mirror.example","credentials":{"namespace":"a","name":"b"}`:       422,
 			`"upstream":"http://localhost.example","credentials":{"namespace":"a","name":"b"}`:    422,
@@ -199,6 +202,19 @@ func TestCacheSpec(t *testing.T) {
 			}
 			w.ask("DELETE", cachesPath+"/x", "")
 		}
+	})
+}
+
+// TestCacheUnreadable: a RegistryCache that cannot be read stops neither the others nor the registry.
+func TestCacheUnreadable(t *testing.T) {
+	each(t, func(w *world) {
+		up := newSource(w)
+		d, _ := up.image("web", "v1", "x")
+		key := object.Key{Kind: "registrycaches.registry.exeunt.dev", Name: "broken"}
+		storetest.Create(w, w.store, storetest.Object(w, key, `,"spec":{"upstream":"https://[:::::]"}`))
+		w.push("shop/web", "v1", "1")
+		w.cache("hub", up.URL, "")
+		w.pulls("hub/web", d, "x")
 	})
 }
 
