@@ -45,7 +45,7 @@ var layers = map[string][]string{
 	"kind/event":                       {"store", "store/due", "kind", "object", "sqldb"},
 	"gc":                               {"internal/task", "kind/event", "store", "store/graph", "store/cascades", "review", "kind", "lifecycle", "object", "sqldb"},
 	"deletion/archive":                 {"internal/pattern", "internal/task", "deletion/v1", "gc", "kind/event", "store", "store/cascades", "store/history", "kind", "lifecycle", "review", "object", "sqldb"},
-	"deletion/expiry":                  {"api/selector", "deletion", "deletion/v1", "kind", "kind/event", "kind/custom", "kind/objects", "lifecycle", "object", "review", "sqldb", "store", "store/due"},
+	"deletion/expiry":                  {"api/selector", "deletion", "deletion/v1", "internal/task", "kind", "kind/event", "kind/custom", "kind/objects", "lifecycle", "object", "review", "sqldb", "store", "store/due"},
 	"deletion/v1":                      {},
 	"deletion":                         {"deletion/v1", "store", "kind", "object"},
 	"deletion/preview":                 {"deletion/v1", "deletion", "gc", "store", "kind", "lifecycle", "object"},

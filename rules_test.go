@@ -118,12 +118,12 @@ func TestFileLength(t *testing.T) {
 // What is shipped may only become smaller: each bound is a little above what there is, and is
 // lowered with what leaves. A feature that needs more says so here.
 const (
-	mostLines         = 79_944 + 870 + 270 + 760 + 560 + 150 + 440 + 110 + 30 + 1_500 + 690 + 230 + 1_900 + 930 + 320 + 70 + 90 + 195 + 80 + 375 + 845 + 60 + 1_900 + 900 + 190 + 130 + 335 + 400 + 140 + 110 + 220 + 30 + 65 + 210 // of all shipped packages, with those of decisions 26 to 42, and 37, 33, 40 and 39 again
-	mostPackageLines  = 6_000                                                                                                                                                                                                       // of one
-	mostRooms         = 18                                                                                                                                                                                                          // folders at the root with shipped Go
-	mostDependencies  = 55                                                                                                                                                                                                          // modules that go.mod requires directly; age encrypts backups
-	mostFunctionLines = 70                                                                                                                                                                                                          // of one function that ships
-	mostProseColumns  = 160                                                                                                                                                                                                         // of a line of text in the documents: tables and blocks may be wider
+	mostLines         = 79_944 + 870 + 270 + 760 + 560 + 150 + 440 + 110 + 30 + 1_500 + 690 + 230 + 1_900 + 930 + 320 + 70 + 90 + 195 + 80 + 375 + 845 + 60 + 1_900 + 900 + 190 + 130 + 335 + 400 + 140 + 110 + 220 + 30 + 65 + 210 + 450 // of all shipped packages, with those of decisions 26 to 42, 37, 33, 40 and 39 again, and what bounds tenants (SECURITY.md)
+	mostPackageLines  = 6_000                                                                                                                                                                                                             // of one
+	mostRooms         = 18                                                                                                                                                                                                                // folders at the root with shipped Go
+	mostDependencies  = 55                                                                                                                                                                                                                // modules that go.mod requires directly; age encrypts backups
+	mostFunctionLines = 70                                                                                                                                                                                                                // of one function that ships
+	mostProseColumns  = 160                                                                                                                                                                                                               // of a line of text in the documents: tables and blocks may be wider
 )
 
 // longFunctions are lists that would not read better in pieces, with their bounds.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/internal/task"
 	"github.com/exeunt/exeunt/kind/objects"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/review"
@@ -105,12 +106,14 @@ func (w walker) exec(ctx context.Context, statement string, args ...any) error {
 func (w walker) forgetGroups(ctx context.Context, uid types.UID, but string) error {
 	for found := true; found; {
 		found = false
+		begun := time.Now()
 		if err := w.db.Transact(ctx, func(tx *sqldb.Tx) (err error) {
 			found, err = sqldb.First(ctx, tx, []any{new(int64)}, due.ForgetGroups, string(uid)+" ", string(uid)+"!", but)
 			return err
 		}); err != nil {
 			return fmt.Errorf("forget groups: %w", err)
 		}
+		task.Sleep(ctx, time.Since(begun)) // writes come in between
 	}
 	return nil
 }
