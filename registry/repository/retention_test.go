@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -323,9 +324,7 @@ func TestRaceRetention(t *testing.T) {
 func TestChangeDuringRetention(t *testing.T) {
 	each(t, func(w *world) {
 		w.now = time.Now().Add(time.Hour)
-		annotate := func(value string) {
-			w.ask("PATCH", "/apis/registry.exeunt.dev/v1/namespaces/shop/repositories/web", fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, lifecycle.ImmutableTags, value))
-		}
+		protect := func(tags string) { w.annotate("shop", "web", lifecycle.ImmutableTags, tags) }
 		for name, c := range map[string]struct {
 			change func()
 			want   string
@@ -334,17 +333,17 @@ func TestChangeDuringRetention(t *testing.T) {
 				w.Exec(`INSERT INTO image_uses (path, reference, uid, kind, namespace, name) SELECT 'shop/web', 'a', 'p', 'pods', 'n', 'p' WHERE NOT EXISTS (SELECT 1 FROM image_uses)`)
 			}, "a"},
 			"pushed":    {func() { w.Exec(`UPDATE tags SET updated_at = $1 WHERE name = 'a'`, w.now.UnixMilli()) }, "a"},
-			"immutable": {func() { annotate(`"a"`) }, "a"},
+			"immutable": {func() { protect("a") }, "a"},
 			"stopped":   {func() { w.policy("all", `{"rules":[{"tags":["*"]}]}`, false) }, "a b"},
 		} {
 			for call := 1; call <= 3; call++ {
 				w.Exec(`DELETE FROM image_uses`)
-				annotate("null")
 				w.push("shop/web", "a", "one")
 				w.push("shop/web", "b", "two")
+				protect("none")
 				w.policy("all", `{"rules":[{"tags":["*"],"keepFor":"30m"}]}`, true)
 				calls := 0
-				run, err := retain.New(w.DB, w.store, retain.Options{Now: func() time.Time {
+				run, err := retain.New(w.DB, w.store, retain.Options{Logger: slog.New(slog.DiscardHandler), Now: func() time.Time {
 					if calls++; calls == call {
 						c.change()
 					}
