@@ -67,7 +67,6 @@ type Expirer struct {
 	walkers  *review.Engine
 	taker    taker
 	policies Policies
-	shares   shares
 	// afterPage, if set, is called by tests between the read of a page of objects and the transaction with its rows.
 	afterPage func()
 	beforeSay func() // if set, is called by tests before the transaction with an Event
@@ -82,7 +81,7 @@ func New(db *sqldb.DB, st *store.Store, o Options) (*Expirer, error) {
 		o.Now = time.Now
 	}
 	o.Logger = cmp.Or(o.Logger, slog.Default())
-	e := &Expirer{db: db, store: st, opts: o, shares: shares{saved: atOnce}}
+	e := &Expirer{db: db, store: st, opts: o}
 	e.taker = taker{db: db, now: o.Now}
 	var err error
 	options := review.Options{Now: o.Now, Logger: o.Logger}
@@ -115,7 +114,8 @@ func (e *Expirer) Review(_ context.Context, _ review.Tx, _ time.Time, tasks []re
 type reading struct {
 	once    sync.Once
 	tasks   []review.Task
-	objects map[types.UID]*store.Stored
+	mu      sync.Mutex
+	objects map[types.UID]*store.Stored // that were not taken; guarded by mu after once
 	set     *Set
 	err     error
 }
@@ -135,6 +135,15 @@ func (r *reading) read(ctx context.Context, e *Expirer) {
 	}
 }
 
+// take returns an object, once: a batch must not hold the bodies of all of its objects to its end.
+func (r *reading) take(uid types.UID) *store.Stored {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.objects[uid]
+	delete(r.objects, uid)
+	return o
+}
+
 const (
 	// countingWait is when an object is looked at again whose policy is being counted.
 	countingWait = 2 * time.Second
@@ -150,7 +159,7 @@ func (e *Expirer) expire(ctx context.Context, task review.Task, r *reading) revi
 	if r.err != nil {
 		return review.Failed(r.err)
 	}
-	o := r.objects[types.UID(task.Key)]
+	o := r.take(types.UID(task.Key))
 	if o == nil || o.Deletion != 0 {
 		return review.Kept()
 	}
@@ -160,14 +169,14 @@ func (e *Expirer) expire(ctx context.Context, task review.Task, r *reading) revi
 		after, nothing = task.Created, review.Again(restoredWait)
 	}
 	var again time.Time // if a policy may take it later
-	j := judge{kinds: e.opts.Kinds.Snapshot(), set: r.set, now: now, store: e.store.Reader(), shares: &e.shares, counts: (*Policy).Started}
+	j := judge{kinds: e.opts.Kinds.Snapshot(), set: r.set, now: now, store: e.store.Reader(), shares: &e.policies.shares, counts: (*Policy).Started}
 	j.may = func(ctx context.Context, p *Policy) (bool, error) {
 		taken, later, err := e.taker.take(ctx, p)
 		again = earliest(again, later)
 		return taken, err
 	}
 	j.resting = func(_ context.Context, p *Policy) (bool, error) {
-		rest := e.shares.rest(p.Namespace)
+		rest := e.policies.shares.rest(p.Namespace)
 		if rest > 0 {
 			again = earliest(again, now.Add(rest))
 		}
@@ -239,7 +248,10 @@ func Next(ctx context.Context, r *store.Reader, kinds *kind.Snapshot, policies *
 	if err != nil {
 		return d, "", err
 	}
-	j := judge{kinds: kinds, set: set, now: now, store: r, counts: (*Policy).Started}
+	j := judge{kinds: kinds, set: set, now: now, store: r, shares: &policies.shares, counts: (*Policy).Started}
+	j.resting = func(ctx context.Context, p *Policy) (bool, error) {
+		return false, policies.shares.await(ctx, p.Namespace)
+	}
 	d, err = j.decide(ctx, o, since(restoredAt), lifecycle.Forever)
 	return d, failure, err
 }

@@ -55,7 +55,7 @@ func each(t *testing.T, test func(*world)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.shares.saved = time.Hour // a slow machine must not make the policies of a test rest
+		w.policies.shares.saved = time.Hour // a slow machine must not make the policies of a test rest
 		test(w)
 	})
 }

@@ -83,7 +83,13 @@ func (e *Expirer) Preview(ctx context.Context, client kind.Client, spec v1.Expir
 		}
 		return q == p || others[q], nil
 	}
-	j := &judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: c.now, store: e.store.Reader(), counts: func(q *Policy) bool { return q == p || q.Started() }, may: may, shares: &e.shares}
+	j := &judge{kinds: e.opts.Kinds.Snapshot(), set: set, now: c.now, store: e.store.Reader(), counts: func(q *Policy) bool { return q == p || q.Started() }, may: may, shares: &e.policies.shares}
+	j.resting = func(ctx context.Context, q *Policy) (_ bool, err error) {
+		if q.Namespace == p.Namespace { // what others cost must not delay a preview of a policy of the cluster
+			err = e.policies.shares.await(ctx, q.Namespace)
+		}
+		return false, err
+	}
 	if err := e.fill(ctx, &c, j); err != nil {
 		return status, err
 	}
@@ -111,9 +117,6 @@ func (e *Expirer) fill(ctx context.Context, c *calendar, j *judge) error {
 				continue
 			}
 			c.scope++
-			if err := e.shares.await(ctx, c.policy.Namespace); err != nil {
-				return err
-			}
 			d, err := j.decide(ctx, o, restored[o.UID], c.until)
 			if err := ctx.Err(); err != nil {
 				return err

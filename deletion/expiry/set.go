@@ -20,7 +20,10 @@ import (
 
 // Policies are those of the database. Each transaction that writes objects asks for those that it sees, which are read
 // only when one was written.
-type Policies struct{ last atomic.Pointer[Set] }
+type Policies struct {
+	last   atomic.Pointer[Set]
+	shares shares
+}
 
 // Changes implements store.Expiry: the status of a policy changes nothing.
 func (p *Policies) Changes(kind string, before, after []byte) bool {

@@ -1,6 +1,7 @@
 package expiry
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"sync"
@@ -21,7 +22,7 @@ const (
 
 // shares is the time that policies have taken, by namespace. ClusterExpiryPolicies are never made to rest.
 type shares struct {
-	saved time.Duration
+	saved time.Duration // zero: atOnce
 	mu    sync.Mutex
 	paid  map[string]time.Time // until when the time that a namespace took is paid for; guarded by mu
 }
@@ -47,7 +48,7 @@ func (s *shares) took(namespace string, d time.Duration) {
 	if len(s.paid) >= mostShares {
 		maps.DeleteFunc(s.paid, func(_ string, at time.Time) bool { return at.Before(now) })
 	}
-	s.paid[namespace] = later(s.paid[namespace], now.Add(-parts*s.saved)).Add(parts * d)
+	s.paid[namespace] = later(s.paid[namespace], now.Add(-parts*cmp.Or(s.saved, atOnce))).Add(parts * d)
 }
 
 // await waits until the policies of a namespace may go on, or ctx ends.

@@ -1,6 +1,8 @@
 package expiry
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/store/storetest"
 )
@@ -55,7 +59,7 @@ func TestCostlyPoliciesDelayNoOthers(t *testing.T) {
 		}
 		w.policy(object.Key{Kind: clusterPolicies, Name: "c"}, 1, "1", `{"selector":{"matchLabels":{"tmp":"yes"}},`+condition+"}")
 		w.settle()
-		w.shares.took("shop", 2*w.shares.saved)
+		w.policies.shares.took("shop", 2*w.policies.shares.saved)
 		create("shop", "a", nil)
 		create("shop", "b", tmp)
 		create("other", "a", nil)
@@ -69,14 +73,29 @@ func TestCostlyPoliciesDelayNoOthers(t *testing.T) {
 		if state := w.status(policyKey("q"))["state"]; state == started {
 			t.Errorf("policy q is %v", state)
 		}
-		w.shares.paid = nil
-		w.now = w.now.Add(2 * parts * w.shares.saved)
+		all := kindtest.Almighty()
+		for namespace, waits := range map[string]bool{"shop": true, "other": false, "": false} {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			spec := v1.ExpiryPreviewSpec{Namespace: namespace, Policy: "p"}
+			if namespace == "" {
+				spec.Policy = "c"
+			}
+			if !waits {
+				ctx = t.Context()
+			}
+			if _, err := w.Preview(ctx, all, spec); errors.Is(err, context.DeadlineExceeded) != waits || err != nil && !waits {
+				t.Errorf("the preview in namespace %q: %v", namespace, err)
+			}
+			cancel()
+		}
+		w.policies.shares.paid = nil
+		w.now = w.now.Add(2 * parts * w.policies.shares.saved)
 		w.settle()
 		if there("shop", "a") || w.status(policyKey("q"))["state"] != started {
 			t.Errorf("after the rest a exists: %v; the policy is %v", there("shop", "a"), w.status(policyKey("q"))["state"])
 		}
-		if w.shares.paid["shop"].IsZero() || !w.shares.paid[""].IsZero() {
-			t.Errorf("what was asked is not counted: %v", w.shares.paid)
+		if w.policies.shares.paid["shop"].IsZero() || !w.policies.shares.paid[""].IsZero() {
+			t.Errorf("what was asked is not counted: %v", w.policies.shares.paid)
 		}
 	})
 }

@@ -125,7 +125,7 @@ func (w walker) walk(ctx context.Context, j *judge, p *Policy) (rest time.Durati
 		if err != nil || known.state != p.state() || known.counted {
 			return 0, true, err
 		}
-		if rest := w.shares.rest(p.Namespace); rest > 0 || time.Since(begin) > walkTime {
+		if rest := w.policies.shares.rest(p.Namespace); rest > 0 || time.Since(begin) > walkTime {
 			return rest, false, nil
 		}
 		stepped := time.Now()
@@ -134,7 +134,7 @@ func (w walker) walk(ctx context.Context, j *judge, p *Policy) (rest time.Durati
 		} else {
 			err = w.step(ctx, j, p, known.place)
 		}
-		w.shares.took(p.Namespace, time.Since(stepped))
+		w.policies.shares.took(p.Namespace, time.Since(stepped))
 		if err != nil {
 			return 0, false, fmt.Errorf("walk through the objects of %s: %w", p, err)
 		}
