@@ -59,7 +59,7 @@ var layers = map[string][]string{
 	"registry/internal/statement":      {},
 	"registry/registrytest":            {"registry/blobstore", "registry/internal/statement", "sqldb", "sqldb/dbtest"},
 	"registry/repository":              {"store/imageuse", "internal/task", "registry", "registry/v1", "store", "kind", "kind/custom", "kind/objects", "lifecycle", "object", "sqldb"},
-	"registry/retain":                  {"internal/pattern", "internal/task", "kind", "kind/custom", "kind/objects", "lifecycle", "object", "registry", "registry/v1", "sqldb", "store"},
+	"registry/retain":                  {"internal/pattern", "internal/task", "kind", "kind/custom", "kind/objects", "lifecycle", "object", "registry", "registry/v1", "sqldb", "store", "store/imageuse"},
 	"registry/cache":                   {"internal/task", "kind", "kind/custom", "kind/objects", "object", "registry", "registry/v1", "store"},
 	"registry/importer":                {"internal/pattern", "internal/task", "registry/v1"},
 	"registry/v1":                      {},

@@ -2,6 +2,7 @@ package collect
 
 import (
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/imageuse"
 )
 
 // The statements of the collector. On PostgreSQL a review never waits for a
@@ -34,9 +35,9 @@ CROSS JOIN manifests m ON m.repository_id = CAST(substr(list.value, 1, instr(lis
 CROSS JOIN repositories r ON r.id = m.repository_id`
 	// lockUsesPostgres waits for writes of workloads that name images of the repositories, and lets later ones wait.
 	lockUsesPostgres = `
-SELECT pg_advisory_xact_lock(hashtextextended('image ' || s.path, 0)) FROM (
-    SELECT DISTINCT r.path FROM repositories r
-    WHERE r.id = ANY (ARRAY(SELECT split_part(value, '@', 1)::bigint FROM unnest($1::text[]) AS list (value))) ORDER BY r.path) AS s`
+SELECT pg_advisory_xact_lock(s.key) FROM (
+    SELECT DISTINCT ` + imageuse.LockKey + `r.path` + imageuse.LockEnd + ` AS key FROM repositories r
+    WHERE r.id = ANY (ARRAY(SELECT split_part(value, '@', 1)::bigint FROM unnest($1::text[]) AS list (value))) ORDER BY key) AS s`
 	manifestsPostgres = `
 SELECT list.value, found.id, found.subject, found.gc_hold
 FROM unnest($1::text[]) AS list (value) CROSS JOIN LATERAL (

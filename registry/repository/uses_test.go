@@ -231,7 +231,7 @@ func TestRaceUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer tx.Rollback()
-		if err := tx.Exec(w.Context(), `SELECT pg_advisory_xact_lock(hashtextextended('image shop/web', 0))`); err != nil {
+		if err := tx.Exec(w.Context(), `SELECT pg_advisory_xact_lock(`+imageuse.LockKey+`'shop/web'`+imageuse.LockEnd+`)`); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
@@ -239,5 +239,38 @@ func TestRaceUse(t *testing.T) {
 		w.waiting(1)
 		tx.Rollback()
 		<-done
+	})
+}
+
+// TestUsesLockLittle: however many images the objects of a transaction name, on PostgreSQL it holds few locks: the lock table is that of
+// all. An object names some hundred images at most.
+func TestUsesLockLittle(t *testing.T) {
+	each(t, func(w *world) {
+		const objects, named = 4, 1000
+		locks, rows := int64(0), int64(0)
+		if err := w.store.Transact(w.Context(), func(tx *store.Tx) error {
+			var b sqldb.Batch
+			for i := range objects {
+				var images []string
+				for j := range named {
+					images = append(images, fmt.Sprintf(`{"image":"shop/i%d-%d"}`, i, j))
+				}
+				body := `{"data":[` + strings.Join(images, ",") + `]}`
+				imageuse.Queue(&b, w.DB.Engine(), object.Key{Kind: "controllerrevisions.apps", Namespace: "n", Name: "a"}, fmt.Sprint(i), []byte(body), nil, 0)
+			}
+			if err := tx.Send(w.Context(), &b); err != nil {
+				return err
+			}
+			if _, err := sqldb.First(w.Context(), tx, []any{&rows}, `SELECT count(*) FROM image_uses`); err != nil || w.DB.Engine() != sqldb.Postgres {
+				return err
+			}
+			_, err := sqldb.First(w.Context(), tx, []any{&locks}, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if locks > 512+10 || rows == 0 || rows > objects*named/2 {
+			t.Errorf("%d locks, and %d images", locks, rows)
+		}
 	})
 }

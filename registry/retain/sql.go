@@ -1,6 +1,9 @@
 package retain
 
-import "github.com/exeunt/exeunt/sqldb"
+import (
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/store/imageuse"
+)
 
 // All statements of the package, the same on both engines but for the locks of PostgreSQL.
 
@@ -58,7 +61,7 @@ DELETE FROM tag_days WHERE (repository_id, day, name) IN (
 // repository, which pushes share, then on the tags, as deletions of tags lock them.
 const (
 	lockTimeout    = `SET LOCAL lock_timeout = '300ms'`
-	lockUses       = `SELECT pg_advisory_xact_lock(hashtextextended('image ' || $1::text, 0))`
+	lockUses       = `SELECT pg_advisory_xact_lock(` + imageuse.LockKey + `$1::text` + imageuse.LockEnd + `)`
 	lockRepository = `SELECT 1 FROM repositories WHERE id = $1 FOR UPDATE`
 	orderTags      = `SELECT gc_order_tags($1::bigint, $2::text[], NULL)`
 )

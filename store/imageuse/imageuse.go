@@ -7,6 +7,7 @@ package imageuse
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -31,8 +32,9 @@ func Kinds() []string { return slices.Clone(kinds) }
 // Ref is an image as the registry knows it: a path, and a tag or a digest.
 type Ref struct{ Path, Reference string }
 
-// maxRefs bounds the images of one object. A pod has hundreds of containers at most.
-const maxRefs = 2000
+// maxRefs bounds the images of one object: each is a row, in a transaction that all writes wait for. A pod has hundreds of containers at
+// most.
+const maxRefs = 500
 
 var (
 	path      = pattern.New(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
@@ -73,31 +75,42 @@ func Of(kind string, body []byte) (refs []Ref) {
 	if !slices.Contains(kinds, kind) || !bytes.Contains(body, hint) {
 		return nil
 	}
+	seen := map[string]bool{}
 	for _, part := range []string{"spec", "data", "status", "template"} {
-		refs = collect(gjson.GetBytes(body, part), "", refs)
+		refs = collect(gjson.GetBytes(body, part), "", refs, seen)
 	}
-	slices.SortFunc(refs, func(a, b Ref) int { return strings.Compare(a.Path+" "+a.Reference, b.Path+" "+b.Reference) })
+	slices.SortFunc(refs, func(a, b Ref) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Reference, b.Reference)) })
 	refs = slices.Compact(refs)
 	return refs[:min(len(refs), maxRefs)]
 }
 
-// collect walks through a value. A volume names its image as image.reference.
-func collect(v gjson.Result, name string, refs []Ref) []Ref {
+// collect walks through a value. A volume names its image as image.reference. It parses no text twice, and ends when it has seen as many
+// as an object may name: any JSON may be in the data of a ControllerRevision, and all writes wait.
+func collect(v gjson.Result, name string, refs []Ref, seen map[string]bool) []Ref {
 	switch {
+	case len(seen) >= maxRefs:
 	case v.IsObject() || v.IsArray():
 		v.ForEach(func(key, value gjson.Result) bool {
 			below := key.String()
 			if v.IsArray() || name == "image" && below == "reference" {
 				below = name
 			}
-			refs = collect(value, below, refs)
-			return true
+			refs = collect(value, below, refs, seen)
+			return len(seen) < maxRefs
 		})
-	case v.Type == gjson.String && (name == "image" || name == "imageID"):
+	case v.Type == gjson.String && (name == "image" || name == "imageID") && !seen[v.String()]:
+		seen[v.String()] = true
 		refs = append(refs, Parse(v.String())...)
 	}
 	return refs
 }
+
+// LockKey begins and LockEnd ends the key of PostgreSQL's advisory lock on the images of a path. There are 512: a transaction with the
+// writes of many clients holds those of all their paths, and the lock table of the whole database has room for some thousands.
+const (
+	LockKey = `hashtextextended('image ' || (hashtextextended(`
+	LockEnd = `, 0) & 511), 0)`
+)
 
 // use and leave change the index. On PostgreSQL use waits for a transaction of the registry that
 // takes images of the path, and such a transaction waits for it.
@@ -107,7 +120,7 @@ INSERT INTO image_uses (path, reference, uid, kind, namespace, name) VALUES ($1,
 ON CONFLICT (path, reference, uid) DO UPDATE SET left_at = NULL`
 	usePostgres = `
 INSERT INTO image_uses (path, reference, uid, kind, namespace, name)
-SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text FROM (SELECT pg_advisory_xact_lock_shared(hashtextextended('image ' || $1::text, 0))) AS locked
+SELECT $1::text, $2::text, $3::text, $4::text, $5::text, $6::text FROM (SELECT pg_advisory_xact_lock_shared(` + LockKey + `$1::text` + LockEnd + `)) AS locked
 ON CONFLICT (path, reference, uid) DO UPDATE SET left_at = NULL`
 	leave = `UPDATE image_uses SET left_at = $4 WHERE path = $1 AND reference = $2 AND uid = $3`
 )
@@ -120,16 +133,25 @@ func Queue(b *sqldb.Batch, engine sqldb.Engine, key object.Key, uid string, body
 	if engine == sqldb.Postgres {
 		use = usePostgres
 	}
+	names, named := set(now), set(was)
 	for _, r := range now {
-		if !slices.Contains(was, r) {
+		if !named[r] {
 			b.Exec(use, r.Path, r.Reference, uid, key.Kind, key.Namespace, key.Name)
 		}
 	}
 	for _, r := range was {
-		if !slices.Contains(now, r) {
+		if !names[r] {
 			b.Exec(leave, r.Path, r.Reference, uid, at)
 		}
 	}
+}
+
+func set(refs []Ref) map[Ref]bool {
+	all := make(map[Ref]bool, len(refs))
+	for _, r := range refs {
+		all[r] = true
+	}
+	return all
 }
 
 // forget deletes uses that ended before $1, unless the archive has the object, or the history a version of
