@@ -8,10 +8,6 @@ import (
 	v1 "github.com/exeunt/exeunt/registry/v1"
 )
 
-// BytesResource is the name in a ResourceQuota of the bytes of blobs that the repositories of
-// its namespace have. A blob counts once in each repository that has it.
-const BytesResource = "registry.exeunt.dev/bytes"
-
 // quotaMark is the error of the triggers on repository_blobs: a blob does not fit. They count
 // in the transaction that gives a repository a blob, or takes it away.
 const quotaMark = "registry quota"
