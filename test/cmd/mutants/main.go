@@ -70,6 +70,9 @@ func (r *runner) all(ctx context.Context, rng *rand.Rand, n int, only string, fo
 		if err != nil {
 			return fmt.Errorf("%s: %w", folder, err)
 		}
+		if files, err := run(ctx, ".", nil, "git", "ls-files", "--others", "--exclude-standard", folder); err == nil && len(files) > 0 {
+			fmt.Fprintf(os.Stderr, "mutants: not under version control, perhaps written by a bug: remove before you commit\n%s", files)
+		}
 		count := map[fate]int{}
 		for _, m := range sample {
 			count[m.fate]++
