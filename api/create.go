@@ -3,14 +3,12 @@ package api
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"reflect"
 
-	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
@@ -75,8 +73,8 @@ func (r *resource) createOnce(ctx context.Context, obj runtime.Object, validate 
 		made, warnings, err = r.v.Prepare(ctx, r.strategy, obj, lifecycle.Creation{
 			Namespace: genericrequest.NamespaceValue(ctx),
 			Now:       r.api.Now(),
-			UID:       types.UID(uuid.NewString()),
-			Suffix:    nameSuffix(),
+			UID:       object.NewUID(),
+			Suffix:    utilrand.String(5),
 			DryRun:    dryRun,
 		}, func(ctx context.Context, obj runtime.Object) error {
 			if validate != nil {
@@ -109,15 +107,4 @@ func withVersion(obj runtime.Object, o object.Object) (runtime.Object, error) {
 		accessor.SetResourceVersion(o.ResourceVersion())
 	}
 	return obj, nil
-}
-
-// nameSuffix returns what generateName appends: five random characters. The
-// alphabet has no vowels, so a suffix is never a word.
-func nameSuffix() string {
-	const alphabet = "bcdfghjklmnpqrstvwxz2456789"
-	var s [5]byte
-	for i := range s {
-		s[i] = alphabet[rand.IntN(len(alphabet))]
-	}
-	return string(s[:])
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 
-	"github.com/google/uuid"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +34,7 @@ func (r *resource) DeleteCollection(ctx context.Context, validate rest.ValidateO
 	page := *list
 	page.Limit = cmp.Or(page.Limit, listedAtOnce)
 	collected := listBuilder{list: r.v.NewList()}
-	c := collectionDelete{resource: r, validate: validate, options: options, cascade: uuid.NewString()}
+	c := collectionDelete{resource: r, validate: validate, options: options, cascade: string(object.NewUID())}
 	if c.options == nil {
 		c.options = metav1.NewDeleteOptions(0)
 	}

@@ -6,14 +6,12 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -156,7 +154,7 @@ func (t *tokens) Create(ctx context.Context, name string, obj runtime.Object, va
 	}
 	seconds := int64(life / time.Second)
 	q.Name, q.Namespace, q.CreationTimestamp = sa.Name, sa.Namespace, metav1.NewTime(t.main.api.Now())
-	q.UID = types.UID(uuid.NewString())
+	q.UID = object.NewUID()
 	q.Spec.ExpirationSeconds = &seconds
 	q.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(expires)}
 	return q, nil

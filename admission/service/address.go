@@ -17,12 +17,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/kind"
@@ -217,7 +215,7 @@ func (a *Addresses) reservation(ctx context.Context, address string, svc *corev1
 		}},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: services, Namespace: svc.Namespace, Name: svc.Name}},
 	}
-	made, _, err := v.Prepare(ctx, v.Strategy, ip, lifecycle.Creation{Now: time.Now(), UID: types.UID(uuid.NewString())}, nil)
+	made, _, err := v.Prepare(ctx, v.Strategy, ip, lifecycle.Creation{Now: time.Now(), UID: object.NewUID()}, nil)
 	return made, err
 }
 

@@ -9,11 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/exeunt/exeunt/kind"
@@ -162,7 +160,7 @@ func (a *Addresses) portReservation(ctx context.Context, port int32, svc *corev1
 		"apiVersion": nodePortResource.GroupVersion().String(), "kind": "NodePort", "metadata": map[string]any{"name": portName(port)},
 		"spec": map[string]any{"parentRef": map[string]any{"resource": services, "namespace": svc.Namespace, "name": svc.Name}},
 	}}
-	made, _, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{Now: time.Now(), UID: types.UID(uuid.NewString())}, nil)
+	made, _, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{Now: time.Now(), UID: object.NewUID()}, nil)
 	return made, err
 }
 

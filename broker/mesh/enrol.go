@@ -9,10 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/exeunt/exeunt/broker/mesh/v1alpha1"
 	"github.com/exeunt/exeunt/internal/pattern"
+	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 )
@@ -119,7 +118,7 @@ func (m *Mesh) application(ctx context.Context, tx *store.Tx, id string, r v1alp
 // token never admits two nodes, whatever admit has decided.
 func (m *Mesh) register(ctx context.Context, tx *store.Tx, a application) (node, *Denial, error) {
 	n := node{
-		uid: uuid.NewString(), project: a.token.project, name: a.request.Name, token: a.token.id,
+		uid: string(object.NewUID()), project: a.token.project, name: a.request.Name, token: a.token.id,
 		credential: digest(a.request.Secret), enrolledAt: a.now.UnixMilli(), lastSeen: a.now.UnixMilli(), ready: true,
 	}
 	drain := time.Duration(a.request.DrainTimeoutSeconds) * time.Second

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -240,7 +239,7 @@ func (e Events) event(event publish.Event, name string) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: event.XRName + "." + hex.EncodeToString(sum[:8]), Namespace: string(event.ProjectID),
-			UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.NewTime(e.api.now()),
+			UID: object.NewUID(), CreationTimestamp: metav1.NewTime(e.api.now()),
 			Annotations: map[string]string{tokenAnnotation: string(event.Token)},
 		},
 		InvolvedObject: corev1.ObjectReference{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,7 +106,7 @@ func (a *Archive) submit(ctx context.Context, client kind.Client, r *v1.Restore)
 		return nil, err
 	}
 	now := a.opts.Now()
-	s := &request{name: r.Name, UID: types.UID(uuid.NewString()), Spec: r.Spec, createdAt: now.UnixMilli(), Moved: now.UnixMilli()}
+	s := &request{name: r.Name, UID: object.NewUID(), Spec: r.Spec, createdAt: now.UnixMilli(), Moved: now.UnixMilli()}
 	if s.Target, err = a.target(ctx, client, names, r.Spec); err != nil {
 		return nil, err
 	}

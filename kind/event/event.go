@@ -15,11 +15,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/object"
@@ -149,7 +147,7 @@ func (r Recorder) make(e *Event, key object.Key, now time.Time) *corev1.Event {
 	kind, apiVersion := r.Kinds.Snapshot().Names(e.About.Kind)
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: key.Name, Namespace: key.Namespace, UID: types.UID(uuid.NewString()), CreationTimestamp: at,
+			Name: key.Name, Namespace: key.Namespace, UID: object.NewUID(), CreationTimestamp: at,
 		},
 		InvolvedObject: corev1.ObjectReference{
 			Kind: kind, APIVersion: apiVersion, Namespace: e.About.Namespace, Name: e.About.Name,

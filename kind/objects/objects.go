@@ -10,13 +10,11 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/exeunt/exeunt/kind"
@@ -69,7 +67,7 @@ func (w Writer) Create(ctx context.Context, gvr schema.GroupVersionResource, obj
 	}
 	v.Wire.Defaulter.Default(obj)
 	ctx = genericrequest.WithNamespace(ctx, m.GetNamespace())
-	made, _, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{Namespace: m.GetNamespace(), Now: time.Now(), UID: types.UID(uuid.NewString())}, nil)
+	made, _, err := v.Prepare(ctx, v.Strategy, obj, lifecycle.Creation{Namespace: m.GetNamespace(), Now: time.Now(), UID: object.NewUID()}, nil)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
@@ -76,7 +74,7 @@ func Object(t testing.TB, key object.Key, fields string, changes ...func(*metav1
 	t.Helper()
 	m := metav1.ObjectMeta{
 		Name: key.Name, Namespace: key.Namespace,
-		UID: types.UID(uuid.NewString()), CreationTimestamp: metav1.Unix(1000, 0),
+		UID: object.NewUID(), CreationTimestamp: metav1.Unix(1000, 0),
 	}
 	for _, change := range changes {
 		change(&m)
