@@ -94,6 +94,17 @@ func (w *world) evict(name, more string) reply {
 	return w.send("POST", pods+"/"+name+"/eviction", fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q}%s}`, name, more))
 }
 
+// TestStatusOfDeletingPod: a node reports the status of a pod that is being deleted until the pod ends.
+func TestStatusOfDeletingPod(t *testing.T) {
+	w := newWorld(t, store.Options{})
+	w.pod("p", `,"nodeName":"n1"`)
+	at := w.want(http.StatusOK, "DELETE", pods+"/p", "").get("metadata.deletionTimestamp")
+	r := w.want(http.StatusOK, "PATCH", pods+"/p/status", `{"metadata":{"deletionTimestamp":null},"status":{"phase":"Failed"}}`, "Content-Type: application/merge-patch+json")
+	if at == "" || r.get("metadata.deletionTimestamp") != at || r.get("status.phase") != "Failed" {
+		t.Errorf("deleted at %q, the pod is %s", at, r.body)
+	}
+}
+
 const budgetsPath = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
 
 // budget creates a budget of the pods and sets its status.

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validate"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -151,8 +152,11 @@ func (s *strategy) Update(ctx context.Context, obj, old runtime.Object) ([]strin
 	}
 	ctx = s.context(ctx)
 	s.PrepareForUpdate(ctx, in, was)
+	if at := accessor(was).GetDeletionTimestamp(); at != nil { // the rules of a pod's status clear it, and rely on this
+		accessor(in).SetDeletionTimestamp(at)
+	}
 	errs := s.decide(ctx, s.ValidateUpdate(ctx, in, was), in, was, obj, old)
-	if name(obj) == name(old) {
+	if accessor(obj).GetName() == accessor(old).GetName() {
 		errs = slices.DeleteFunc(errs, func(err *field.Error) bool { return err.Field == "metadata.name" })
 	}
 	if len(errs) > 0 {
@@ -193,12 +197,13 @@ func (s *strategy) decide(ctx context.Context, errs field.ErrorList, in, was, ob
 	return append(errs, enforced...)
 }
 
-func name(obj runtime.Object) string {
+// accessor returns the metadata of an object of a built-in kind, which all have.
+func accessor(obj runtime.Object) metav1.Object {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		return ""
+		panic(err)
 	}
-	return m.GetName()
+	return m
 }
 
 // AllowCreateOnUpdate is false for subresources, which never create an object.
