@@ -1,6 +1,7 @@
 package custom
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
 	"strings"
@@ -42,7 +43,9 @@ func TestBuiltIn(t *testing.T) {
 			t.Errorf("%s: %+v, not %+v", path, got, want)
 		}
 		for i, v := range got.Versions {
-			if v.GVK != want.Versions[i].GVK || !equality.Semantic.DeepEqual(v.Schema(), want.Versions[i].Schema()) {
+			is, err := json.Marshal(v.Schema())
+			should, wrong := json.Marshal(want.Versions[i].Schema())
+			if err != nil || wrong != nil || v.GVK != want.Versions[i].GVK || string(is) != string(should) {
 				t.Errorf("%s: version %s is another", path, v.GVK.Version)
 			}
 		}
