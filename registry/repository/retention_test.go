@@ -19,6 +19,7 @@ import (
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/imageuse"
+	"github.com/exeunt/exeunt/store/storetest"
 )
 
 const policiesPath = "/apis/registry.exeunt.dev/v1/namespaces/shop/retentionpolicies"
@@ -132,6 +133,66 @@ func TestRetention(t *testing.T) {
 		w.wantTags("shop/web", "main pr-0 pr-2 pr-3")
 		if state := w.statusOf("pr", "state"); state != "Observing" {
 			t.Errorf("a changed policy is %s", state)
+		}
+	})
+}
+
+// TestRetentionOfANamespace: tags that the Namespace makes immutable stay; a plan says how many would go, by one policy that is not started
+// or by all; a policy counts beside those that are started; what was taken is told, with the time; a policy that cannot be read is refused.
+func TestRetentionOfANamespace(t *testing.T) {
+	each(t, func(w *world) {
+		w.now = time.Now().Add(time.Hour)
+		space := storetest.Namespace(w, "shop")
+		space.Body = []byte(strings.Replace(string(space.Body), `"metadata":{`, `"metadata":{"annotations":{"`+lifecycle.ImmutableTags+`":"v?"},`, 1))
+		if _, err := w.store.Create(w.Context(), space); err != nil {
+			t.Fatal(err)
+		}
+		for i, tag := range []string{"v1", "v10", "a1", "a2"} {
+			w.push("shop/web", tag, fmt.Sprint(i))
+			w.push("shop/other", tag, fmt.Sprint(i))
+		}
+		if err := w.update("shop", "web", func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"clean": "yes"}) }); err != nil {
+			t.Fatal(err)
+		}
+		const web = `{"selector":{"matchLabels":{"clean":"yes"}},"rules":[{"tags":[%q]}]}`
+		w.policy("v", fmt.Sprintf(web, "v*"), false)
+		w.policy("a", fmt.Sprintf(web, "a*"), false)
+		for policy, want := range map[string]string{
+			"v": "shop/web:v10 would go|shop/web:v1 stays: immutable|1 tags would go", "a": "shop/web:a1 would go|shop/web:a2 would go|2 tags would go", "none": "0 tags would go",
+			"*": "shop/web:a1 would go|shop/web:a2 would go|shop/web:v10 would go|shop/web:v1 stays: immutable|3 tags would go",
+		} {
+			plan, err := w.retention.Plan(w.Context(), "shop", policy, 0)
+			var lines []string
+			for _, line := range plan.Lines() {
+				line, _, _ = strings.Cut(line, ": policy")
+				lines = append(lines, line)
+			}
+			if got := strings.Join(lines, "|"); err != nil || got != want {
+				t.Errorf("the plan of %s is %q, %v; want %q", policy, got, err, want)
+			}
+		}
+		w.policy("v", fmt.Sprintf(web, "v*"), true)
+		w.retain()
+		w.wantTags("shop/web", "a1 a2 v1")
+		w.wantTags("shop/other", "a1 a2 v1 v10")
+		for field, want := range map[string]string{"state": "Started", "wouldTake": "0", "taken": "1", "lastTaken": w.now.UTC().Format(time.RFC3339)} {
+			if got := w.statusOf("v", field); got != want {
+				t.Errorf("%s is %s, not %s", field, got, want)
+			}
+		}
+		for field, want := range map[string]string{"state": "Observing", "wouldTake": "2", "taken": "0", "lastTaken": "<nil>"} {
+			if got := w.statusOf("a", field); got != want {
+				t.Errorf("of the policy that observes, %s is %s, not %s", field, got, want)
+			}
+		}
+		if len(w.lostTags) != 1 || w.lostTags[0] != int64(w.Count(`SELECT id FROM repositories WHERE path = 'shop/web'`)) {
+			t.Errorf("the repositories %v lost tags", w.lostTags)
+		}
+		for _, bad := range []string{`{"rules":[{"tags":["["]}]}`, `{"rules":[{"tags":["*"],"keepFor":"long"}]}`} {
+			body := `{"apiVersion":"registry.exeunt.dev/v1","kind":"RetentionPolicy","metadata":{"name":"bad"},"spec":` + bad + `}`
+			if a := w.ask("POST", policiesPath, body); a.Code != 422 {
+				t.Errorf("%s: %d %s", bad, a.Code, a.Body)
+			}
 		}
 	})
 }

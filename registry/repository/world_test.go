@@ -55,6 +55,7 @@ type world struct {
 	archive   *archive.Archive
 	retention *retain.Retention
 	now       time.Time // retention's
+	lostTags  []int64   // the repositories of which retention took tags
 	api       *api.API
 	// before and after run around the creates of pushes, by resource.
 	before, after map[string]func()
@@ -100,7 +101,7 @@ func newWorld(t *testing.T, db *sqldb.DB, s settings) *world {
 	if w.repos, err = New(db, st, s.options); err != nil {
 		t.Fatal(err)
 	}
-	w.retention, err = retain.New(db, st, retain.Options{Now: func() time.Time { return w.now }, Logger: log})
+	w.retention, err = retain.New(db, st, retain.Options{Now: func() time.Time { return w.now }, Changed: func(id int64) { w.lostTags = append(w.lostTags, id) }, Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
