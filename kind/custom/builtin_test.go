@@ -45,7 +45,7 @@ func TestBuiltIn(t *testing.T) {
 		for i, v := range got.Versions {
 			is, err := json.Marshal(v.Schema())
 			should, wrong := json.Marshal(want.Versions[i].Schema())
-			if err != nil || wrong != nil || v.GVK != want.Versions[i].GVK || string(is) != string(should) {
+			if err != nil || wrong != nil || v.GVK != want.Versions[i].GVK || v.Raw != want.Versions[i].Raw || string(is) != string(should) {
 				t.Errorf("%s: version %s is another", path, v.GVK.Version)
 			}
 		}

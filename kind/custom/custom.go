@@ -13,6 +13,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -196,7 +197,7 @@ func BuiltIn(definition []byte) (*kind.Kind, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &family{crd: header, raw: len(header.Spec.Versions) == 1 && !bytes.Contains(definition, []byte("default:"))}
+	f := &family{crd: header, raw: len(header.Spec.Versions) == 1 && !hasDefault.Match(definition)}
 	f.read = func() (*apiextensionsv1.CustomResourceDefinition, error) { return read(definition) }
 	k, err := f.newKind(nil)
 	if err != nil {
@@ -205,6 +206,9 @@ func BuiltIn(definition []byte) (*kind.Kind, error) {
 	k.Definition, k.Fingerprint = "", string(definition)
 	return k, nil
 }
+
+// hasDefault finds a default value. A schema in braces is that of a field named default; no definition has an object as a default.
+var hasDefault = regexp.MustCompile(`default: [^{]`)
 
 // withoutSchemas leaves the schemas out of a definition in YAML: a line "schema:" and the deeper ones below it.
 func withoutSchemas(definition []byte) (rest []byte) {
