@@ -246,11 +246,8 @@ func (s *server) serve(ctx, storeCtx context.Context) error {
 	s.config.Started(addresses(s.config, s.listener, s.images))
 	group.Go(func() error {
 		if task.Sleep(groupCtx, startFor) {
-			own := quickstart.Set(servingGCPercent)
+			quickstart.Set(servingGCPercent)
 			debug.FreeOSMemory()
-			if own {
-				paceCollections(groupCtx)
-			}
 		}
 		return nil
 	})
