@@ -90,14 +90,19 @@ func (e *expiring) left() (names []string) {
 	return names
 }
 
-// archived returns how often each ConfigMap is in the archive, by the policy that took it.
+// archived returns the ConfigMaps in the archive by the policy that took them, and fails if one of them is there twice. A client whose server is
+// killed while it creates an object tries again: if the first one has expired by then, there are two of one name.
 func (e *expiring) archived(policy string) map[string]int {
 	e.Helper()
-	times := map[string]int{}
-	for _, row := range e.servers[0].Query(`SELECT name FROM archive WHERE kind = 'configmaps' AND namespace = 'default' AND actor = 'system:exeunt:expiry:default/' || $1`, policy) {
-		times[strings.TrimSuffix(row, "\n")]++
+	names := map[string]int{}
+	by := ` FROM archive WHERE kind = 'configmaps' AND namespace = 'default' AND actor = 'system:exeunt:expiry:default/' || $1`
+	for _, row := range e.servers[0].Query(`SELECT DISTINCT name`+by, policy) {
+		names[strings.TrimSuffix(row, "\n")] = 1
 	}
-	return times
+	if twice := e.servers[0].Query(`SELECT uid`+by+` GROUP BY uid HAVING count(*) > 1`, policy); len(twice) > 0 {
+		e.Errorf("%s took twice: %v", policy, twice)
+	}
+	return names
 }
 
 // status returns a field of the status of a policy.
