@@ -135,7 +135,7 @@ func (u *upstream) Ask(ctx context.Context, method string, to registry.Request) 
 	return nil, err
 }
 
-// slot takes a slot, which waits for others, unless ctx ends or nobody waits for the answer any more.
+// slot waits for a free slot and takes it. It returns false if ctx ends or the request is abandoned first.
 func (u *upstream) slot(ctx context.Context, abandoned <-chan struct{}) bool {
 	select {
 	case u.slots <- struct{}{}: // also for a fetch that has had one before and goes on alone

@@ -14,15 +14,15 @@ import (
 	"github.com/exeunt/exeunt/registry"
 )
 
-// TestAbandoned: what nobody waits for any more does not wait for its turn; what has its turn, or finds one free, goes on.
+// TestAbandoned: a request whose clients have left gives up its wait for a slot; a request that has a slot, or finds one free, goes on.
 func TestAbandoned(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	base, _ := url.Parse(server.URL)
 	u := newUpstream(spec{base: base}, &Options{Now: time.Now, Patience: time.Hour}, &prometheus.CounterVec{})
-	nobody := make(chan struct{})
+	abandoned := make(chan struct{})
 	ask := func() error {
-		_, err := u.Ask(t.Context(), http.MethodGet, registry.Request{Kind: registry.BlobGet, Repository: "hub/x", Abandoned: nobody})
+		_, err := u.Ask(t.Context(), http.MethodGet, registry.Request{Kind: registry.BlobGet, Repository: "hub/x", Abandoned: abandoned})
 		return err
 	}
 	code := func(err error) registry.Code {
@@ -32,7 +32,7 @@ func TestAbandoned(t *testing.T) {
 		}
 		return refused.Code
 	}
-	close(nobody)
+	close(abandoned)
 	if got := code(ask()); got != registry.BlobUnknown {
 		t.Errorf("with a free slot: %v", got)
 	}
