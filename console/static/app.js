@@ -3,7 +3,7 @@
 
 import { html, render, useState, useEffect, useLayoutEffect, useRef, useAnswer, useActions, Act, Dialog, Page, Problem } from "./view.js";
 import { Palette } from "./palette.js";
-import { arrive, choice, choose, onChoice } from "./address.js";
+import { arrive, choice, choose, onChoice, replace } from "./address.js";
 import { list, session, forgetRights } from "./api.js";
 import { Now } from "./page/now.js";
 import { Kinds, Objects } from "./page/objects.js";
@@ -41,7 +41,11 @@ function App() {
   const [user, setUser] = useState(/** @type {any} */ (undefined)); // undefined: not known yet; null: signed out
   const [hash, setHash] = useState(arrive);
   const [notice, setNotice] = useState("");
-  const known = (/** @type {any} */ u) => { forgetRights(); Object.assign(session, { user: u.name, registry: u.registry }); setNotice(""); setUser(u); };
+  const known = (/** @type {any} */ u) => { forgetRights(); Object.assign(session, { user: u.name, registry: u.registry }); setNotice(""); setUser(u);
+    const back = sessionStorage.getItem("back"); // the page that was asked for before the identity provider's
+    sessionStorage.removeItem("back");
+    if (back && /^#?\/?(now)?$/.test(location.hash)) replace(back);
+  };
   useEffect(() => {
     // A link with a code may be opened in a tab that shows the page already. The code must not stay in the address.
     const enter = () => {
@@ -81,7 +85,7 @@ function SignIn({ notice, onUser }) {
   };
   return html`<main class="signin" id="main"><h1>Exeunt</h1>
     ${notice && html`<p class="notice" role="status">${notice}</p>`}
-    ${provider && html`<p><a class="button primary" href="/console/oidc">Sign in with your identity provider</a></p>`}
+    ${provider && html`<p><a class="button primary" href="/console/oidc" onClick=${() => sessionStorage.setItem("back", location.hash)}>Sign in with your identity provider</a></p>`}
     <form onSubmit=${submit}><label>Token <input type="password" id="token" autocomplete="off" value=${token} onInput=${(/** @type {any} */ e) => setToken(e.target.value)} /></label>
       <button class="primary" disabled=${!token.trim()}>Sign in</button></form>
     <${Problem} error=${error} />

@@ -116,7 +116,7 @@ func (t *reporter) collector(uid types.UID) ([]v1.Reason, error) {
 		if why != "" {
 			message += ": " + why
 		}
-		out = append(out, v1.Reason{Type: v1.ReasonCollectorPaused, Message: message, Resolve: "exeunt gc resume"})
+		out = append(out, v1.Reason{Type: v1.ReasonCollectorPaused, Message: message, Resolve: "to resume it: exeunt gc resume"})
 	}
 	if t.s.opts.CollectorOff {
 		out = append(out, v1.Reason{

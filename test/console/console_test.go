@@ -63,10 +63,12 @@ func TestSignIn(t *testing.T) {
 		t.Errorf("after the sign-out the API answers %d", code)
 	}
 
-	p.expect("status of 403") // no role names Jane yet
+	p.expect("status of 403")  // no role names Jane yet
+	p.open("#/access?ns=shop") // the address that a colleague sent
 	p.press("Sign in with your identity provider")
 	p.press("I am Jane") // a page of another site
 	p.see("jane@example.com")
+	p.until("the page that was asked for", `location.hash === "#/access?ns=shop" && document.querySelector("h1").innerText !== "Now"`)
 	var groups string
 	p.run(evaluateAsync(`fetch("/console/session", {headers: {"X-Exeunt-Console": "1"}}).then(r => r.json()).then(u => u.groups.join(" "))`, &groups))
 	if groups != "sso:ops system:authenticated" {
