@@ -33,6 +33,7 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/certificates/install"
 	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	corev1defaults "k8s.io/kubernetes/pkg/apis/core/v1"
 	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
 	_ "k8s.io/kubernetes/pkg/apis/events/install"
 	_ "k8s.io/kubernetes/pkg/apis/flowcontrol/install"
@@ -60,7 +61,9 @@ func Scheme() *runtime.Scheme { return scheme() }
 func Codecs() serializer.CodecFactory { return codecs() }
 
 // scheme adds Tables and metadata to Kubernetes' own scheme, which its strategies use. Pods may be
-// privileged: the labels of a namespace decide about that.
+// privileged: the labels of a namespace decide about that. A Secret's stringData becomes data with its
+// defaults, right after it is decoded, as Kubernetes' internal type does it: owners of fields, webhooks and
+// policies never see stringData.
 var scheme = sync.OnceValue(func() *runtime.Scheme {
 	capabilities.Setup(true, 0)
 	s := legacyscheme.Scheme
@@ -68,6 +71,17 @@ var scheme = sync.OnceValue(func() *runtime.Scheme {
 	if err := add.AddToScheme(s); err != nil {
 		panic(err) // cannot happen: the types are constant
 	}
+	s.AddTypeDefaultingFunc(&corev1.Secret{}, func(obj any) {
+		secret := obj.(*corev1.Secret)
+		corev1defaults.SetObjectDefaults_Secret(secret)
+		for k, v := range secret.StringData {
+			if secret.Data == nil {
+				secret.Data = map[string][]byte{}
+			}
+			secret.Data[k] = []byte(v)
+		}
+		secret.StringData = nil
+	})
 	return s
 })
 
