@@ -39,9 +39,9 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 		if up, err = r.upstreamOf(req.Context(), to.Repository); up != nil && found {
 			up.Served(false, nil)
 		} else if up != nil {
-			one, streams := r.fetch(to, up, false, stored{}), false
-			streams, err = one.wait(req.Context(), to.Kind == BlobGet && req.Header.Get("Range") == "")
-			if streams {
+			var one *fetch
+			var streams bool
+			if one, streams, err = r.fetch(req.Context(), to, up, false, stored{}, to.Kind == BlobGet && req.Header.Get("Range") == ""); streams {
 				return r.serveLive(w, req, to, one)
 			}
 			if err == nil {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -26,13 +25,16 @@ type Upstream interface {
 	// Fresh is how long a tag is served before the upstream is asked for it again: for ever while it rests after a failure.
 	Fresh() time.Duration
 	// Ask sends GET or HEAD for a manifest or a blob. The answer has status 200; its body ends, with an error if
-	// the upstream is slow, and is closed by the caller. A request that waits for its turn ends when it is abandoned: so no more
-	// wait than clients do. Errors: *Error, Final if the upstream has answered that
+	// the upstream is slow, and is closed by the caller. A request that waits for its turn ends with ErrAbandoned when it is
+	// abandoned: so no more wait than clients do. Other errors: *Error, Final if the upstream has answered that
 	// there is no such content, or not for this client.
 	Ask(ctx context.Context, method string, to Request) (*http.Response, error)
 	// Served is called for each request for a manifest or blob: it was here, or was fetched, or err says why it was not.
 	Served(fetched bool, err error)
 }
+
+// ErrAbandoned is the error of a fetch that read nothing: its clients left first.
+var ErrAbandoned = errors.New("all clients left before the turn of this fetch came")
 
 // ManifestTypes are the media types of manifests that the registry stores.
 var ManifestTypes = []string{v1.MediaTypeImageIndex, v1.MediaTypeImageManifest, dockerList, dockerManifest}
@@ -53,9 +55,8 @@ type fetch struct {
 	err  error         // set before
 	live live
 
-	clients   atomic.Int64  // that wait
-	abandoned chan struct{} // closed when the last one has gone
-	leave     sync.Once
+	clients   int           // that wait; guarded by mu of fetches
+	abandoned chan struct{} // closed when the last one has gone; others may come after it
 }
 
 // Close ends the fetches from upstreams, and writes what is counted. It follows the last request.
@@ -65,20 +66,36 @@ func (r *Registry) Close() {
 	r.fetches.all.Wait()
 }
 
-// begin runs fn, unless a fetch of the same content is under way.
-func (f *fetches) begin(what string, fn func(ctx context.Context, one *fetch) error) *fetch {
+// share waits for the end of a fetch; or for its first bytes, if the client takes them as they come. It begins the fetch with fn, unless
+// one of the same content is under way: also one that was abandoned, which goes on if it had begun to read. If it had not, it
+// ends with ErrAbandoned, and a client that has joined it since begins anew.
+func (f *fetches) share(ctx context.Context, what string, takesLive bool, fn func(ctx context.Context, one *fetch) error) (one *fetch, streams bool, err error) {
+	for {
+		one = f.join(what, fn)
+		streams, err = one.wait(ctx, takesLive)
+		f.leave(one)
+		if !errors.Is(err, ErrAbandoned) || ctx.Err() != nil {
+			return one, streams, err
+		}
+	}
+}
+
+// join counts a client of a fetch, which it begins if there is none.
+func (f *fetches) join(what string, fn func(ctx context.Context, one *fetch) error) *fetch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one := f.under[what]; one != nil {
+	one := f.under[what]
+	if one != nil {
+		one.clients++
 		return one
 	}
-	one := &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}, abandoned: make(chan struct{})}
+	one = &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}, clients: 1, abandoned: make(chan struct{})}
 	if f.under == nil {
 		f.under = map[string]*fetch{}
 	}
 	f.under[what] = one
 	f.all.Go(func() {
-		defer close(one.done)
+		defer close(one.done) // after it is no longer under way: so a client that saw its end does not join it again
 		defer func() {
 			if p := recover(); p != nil {
 				one.err = fmt.Errorf("fetch %s: panic: %v", what, p)
@@ -92,14 +109,21 @@ func (f *fetches) begin(what string, fn func(ctx context.Context, one *fetch) er
 	return one
 }
 
-// wait waits for the end of a fetch; or for its first bytes, if the client takes them as they come.
+// leave is called by each client that has joined.
+func (f *fetches) leave(one *fetch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if one.clients--; one.clients > 0 {
+		return
+	}
+	select {
+	case <-one.abandoned:
+	default:
+		close(one.abandoned)
+	}
+}
+
 func (one *fetch) wait(ctx context.Context, takesLive bool) (streams bool, err error) {
-	one.clients.Add(1)
-	defer func() {
-		if one.clients.Add(-1) == 0 {
-			one.leave.Do(func() { close(one.abandoned) })
-		}
-	}()
 	begun := one.live.begun
 	if !takesLive {
 		begun = nil
@@ -156,7 +180,7 @@ func (r *Registry) bring(ctx context.Context, to Request, found bool, have store
 			return false, err
 		}
 	}
-	_, err = r.fetch(to, up, found, have).wait(ctx, false)
+	_, _, err = r.fetch(ctx, to, up, found, have, false)
 	var refused *Error
 	if found && err != nil && !(errors.As(err, &refused) && refused.Final) {
 		r.log.Warn("registry cache: serving what is here", "repository", to.Repository, "tag", to.Tag, "error", err)
@@ -165,10 +189,10 @@ func (r *Registry) bring(ctx context.Context, to Request, found bool, have store
 	return err == nil, err
 }
 
-// fetch begins to fetch what a request asks for, or joins a fetch of that.
-func (r *Registry) fetch(to Request, up Upstream, found bool, have stored) *fetch {
+// fetch fetches what a request asks for, or joins a fetch of that.
+func (r *Registry) fetch(ctx context.Context, to Request, up Upstream, found bool, have stored, takesLive bool) (*fetch, bool, error) {
 	to = Request{Kind: to.Kind, Repository: to.Repository, Tag: to.Tag, Digest: to.Digest, fetched: true}
-	return r.fetches.begin(to.Path(), func(ctx context.Context, one *fetch) error {
+	return r.fetches.share(ctx, to.Path(), takesLive, func(ctx context.Context, one *fetch) error {
 		to, fetched, err := to, true, error(nil)
 		to.Abandoned = one.abandoned
 		switch {
@@ -247,9 +271,9 @@ func (r *Registry) fetchManifest(ctx context.Context, up Upstream, to Request) e
 		config := Request{Kind: BlobGet, Repository: to.Repository, Digest: m.config.Digest, fetched: true}
 		_, found, err := r.findBlob(ctx, config)
 		if err == nil && !found {
-			_, err = r.fetches.begin(config.Path(), func(ctx context.Context, one *fetch) error {
+			_, _, err = r.fetches.share(ctx, config.Path(), false, func(ctx context.Context, one *fetch) error {
 				return r.fetchBlob(ctx, up, config, m.config.Size, &one.live)
-			}).wait(ctx, false)
+			})
 		}
 		if err != nil {
 			return err

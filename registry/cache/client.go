@@ -135,29 +135,30 @@ func (u *upstream) Ask(ctx context.Context, method string, to registry.Request) 
 	return nil, err
 }
 
-// slot waits for a free slot and takes it. It returns false if ctx ends or the request is abandoned first.
-func (u *upstream) slot(ctx context.Context, abandoned <-chan struct{}) bool {
+// slot waits for a free slot and takes it.
+func (u *upstream) slot(ctx context.Context, abandoned <-chan struct{}) error {
 	select {
 	case u.slots <- struct{}{}: // also for a fetch that has had one before and goes on alone
-		return true
+		return nil
 	default:
 	}
 	select {
 	case u.slots <- struct{}{}:
-		return true
+		return nil
 	case <-abandoned:
+		return registry.ErrAbandoned
 	case <-ctx.Done():
+		return &registry.Error{Code: registry.TooManyRequests, Message: fmt.Sprintf("as many fetches from %s are under way as may be; try again later", u)}
 	}
-	return false
 }
 
 // send sends a request, within the limits of the upstream, and logs in if the upstream asks for it.
 func (u *upstream) send(ctx context.Context, method string, to registry.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	body := &patientBody{u: u, cancel: cancel, timer: time.AfterFunc(u.opts.Patience, cancel)}
-	if !u.slot(ctx, to.Abandoned) {
+	if err := u.slot(ctx, to.Abandoned); err != nil {
 		cancel()
-		return nil, &registry.Error{Code: registry.TooManyRequests, Message: fmt.Sprintf("as many fetches from %s are under way as may be; try again later", u)}
+		return nil, err
 	}
 	scope := "repository:" + to.Repository + ":pull"
 	for try := 1; ; try++ {
