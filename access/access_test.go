@@ -285,8 +285,9 @@ func TestAnonymous(t *testing.T) {
 		if test.authorization != "" {
 			req.Header.Set("Authorization", test.authorization)
 		}
-		if _, ok := control().Authenticate(req); ok != test.want {
-			t.Errorf("%+v: %v", test, ok)
+		found, ok := control().Authenticate(req)
+		if ok != test.want || ok && (found.GetName() != user.Anonymous || !slices.Equal(found.GetGroups(), []string{user.AllUnauthenticated})) {
+			t.Errorf("%+v: %v, %v", test, found, ok)
 		}
 	}
 }

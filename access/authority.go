@@ -232,7 +232,7 @@ func rotationSteps(dir string, now time.Time) ([]func() error, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sign the new authority: %w", err)
 	}
-	template.SerialNumber, template.NotAfter = serial(), id.Authority.NotAfter
+	template.NotAfter = id.Authority.NotAfter
 	cross, err := signPair(template, id.Authority, key, old.PrivateKey)
 	if err != nil {
 		return nil, fmt.Errorf("sign the new authority by the previous one: %w", err)

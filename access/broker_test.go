@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -28,6 +29,8 @@ func TestBrokerRights(t *testing.T) {
 		{"system:exeunt:broker", "get", "", "secrets", "", false},
 		{"system:exeunt:broker", "deletecollection", "infra.example.org", "xnodes", "shop", false},
 		{"system:exeunt:broker", "create", "", "pods", "", false},
+		{"system:exeunt:broker", "create", "", "pods", "shop", false},
+		{"system:exeunt:broker", "patch", "infra.example.org", "xnodes/status", "shop", false},
 		{"system:exeunt:broker", "create", "apps", "deployments", "", false},
 		{"system:exeunt:broker", "create", "rbac.authorization.k8s.io", "clusterrolebindings", "", false},
 		{"system:exeunt:broker", "create", "access.exeunt.dev", "users", "", false},
@@ -36,9 +39,10 @@ func TestBrokerRights(t *testing.T) {
 		{"system:exeunt:broker", "impersonate", "", "users", "", false},
 		{"jane", "create", "infra.example.org", "xnodes", "shop", false},
 	} {
+		resource, subresource, _ := strings.Cut(test.resource, "/")
 		decision, _, err := control.Authorizer().Authorize(t.Context(), authorizer.AttributesRecord{
 			User: &user.DefaultInfo{Name: test.user, Groups: []string{user.AllAuthenticated}}, Verb: test.verb, ResourceRequest: true,
-			APIGroup: test.group, APIVersion: "v1", Resource: test.resource, Namespace: test.namespace, Name: "x",
+			APIGroup: test.group, APIVersion: "v1", Resource: resource, Subresource: subresource, Namespace: test.namespace, Name: "x",
 		})
 		if got := decision == authorizer.DecisionAllow; got != test.want || err != nil {
 			t.Errorf("%+v: %v, %v", test, got, err)

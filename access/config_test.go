@@ -1,9 +1,11 @@
 package access
 
 import (
+	"bytes"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -137,11 +139,13 @@ func (r *reviewer) config(t *testing.T, order ...string) string {
 			text += "- {type: RBAC, name: rbac}\n"
 			continue
 		}
-		text += "- type: Webhook\n  name: " + name + "\n  webhook: {timeout: 3s, subjectAccessReviewVersion: v1, matchConditionSubjectAccessReviewVersion: v1, failurePolicy: Deny, authorizedTTL: 5m, unauthorizedTTL: 30s," +
-			" connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + kubeconfig + "}, matchConditions: [{expression: 'request.user != \"unasked\"'}]}\n"
+		text += "- type: Webhook\n  name: " + name + "\n  webhook: {" + hookSettings +
+			", connectionInfo: {type: KubeConfigFile, kubeConfigFile: " + kubeconfig + "}, matchConditions: [{expression: 'request.user != \"unasked\"'}]}\n"
 	}
 	return writeFile(t, text)
 }
+
+const hookSettings = "timeout: 3s, subjectAccessReviewVersion: v1, matchConditionSubjectAccessReviewVersion: v1, failurePolicy: Deny, authorizedTTL: 5m, unauthorizedTTL: 30s"
 
 // TestAuthorizationConfiguration: a webhook before RBAC decides first, one after it only what RBAC
 // leaves open. It is never asked about who may do everything, nor about what its conditions leave
@@ -194,6 +198,83 @@ func TestAuthorizationConfiguration(t *testing.T) {
 	for what, order := range map[string][]string{"no RBAC": {"hook"}, "RBAC twice": {"rbac", "rbac"}, "one name twice": {"hook", "hook", "rbac"}} {
 		if _, err := OpenAuthorizers(hook.config(t, order...)); err == nil {
 			t.Errorf("accepted: %s", what)
+		}
+	}
+}
+
+// TestWebhookSettings: a failing webhook before RBAC denies, or leaves the decision to RBAC, as its failurePolicy says: if it
+// refuses, takes longer than its timeout, or answers without end. Its answers are remembered for as long as is set, and not
+// where that is switched off.
+func TestWebhookSettings(t *testing.T) {
+	t.Parallel()
+	hook := newReviewer(t)
+	answer := hook.Config.Handler
+	open := func(settings ...string) *Control {
+		t.Helper()
+		text, err := os.ReadFile(hook.config(t, "hook", "rbac"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := OpenAuthorizers(writeFile(t, strings.NewReplacer(settings...).Replace(string(text))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return NewControl(holding([]string{"get - configmaps *"}).directory, Config{Authorizers: all})
+	}
+	decide := func(c *Control, name, verb string) authorizer.Decision {
+		decision, _, err := c.Authorizer().Authorize(t.Context(), authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: name}, Verb: verb, Resource: "configmaps", APIVersion: "v1", Namespace: "shop", ResourceRequest: true,
+		})
+		t.Logf("%s may %s: %v, %v", name, verb, decision, err)
+		return decision
+	}
+
+	for what, fail := range map[string]func(http.ResponseWriter, *http.Request){
+		"refuses":    func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) },
+		"takes long": func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
+		"answers without end": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(bytes.Repeat([]byte(" "), providerAnswer))
+		},
+	} {
+		hook.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			body, _ := io.ReadAll(req.Body)
+			fail(w, req)
+			req.Body = io.NopCloser(bytes.NewReader(body))
+			answer.ServeHTTP(w, req)
+		})
+		for policy, want := range map[string]map[string]authorizer.Decision{
+			"Deny":      {"jane": authorizer.DecisionDeny, "friend": authorizer.DecisionDeny},
+			"NoOpinion": {"jane": authorizer.DecisionAllow, "friend": authorizer.DecisionNoOpinion},
+		} {
+			c := open("failurePolicy: Deny", "failurePolicy: "+policy, "timeout: 3s", "timeout: 300ms")
+			for name, want := range want {
+				if got := decide(c, name, "get"); got != want {
+					t.Errorf("failurePolicy %s, a webhook that %s: %s: %v, want %v", policy, what, name, got, want)
+				}
+			}
+		}
+	}
+	hook.Config.Handler = answer
+
+	for settings, want := range map[string][2]int{ // how often two equal questions are asked, if the answer is yes, and if it is no
+		"authorizedTTL: 5m, unauthorizedTTL: 5m":                                   {1, 1},
+		"authorizedTTL: 5m, unauthorizedTTL: 1ns":                                  {1, 2},
+		"authorizedTTL: 1ns, unauthorizedTTL: 5m":                                  {2, 1},
+		"authorizedTTL: 5m, unauthorizedTTL: 5m, cacheAuthorizedRequests: false":   {2, 1},
+		"authorizedTTL: 5m, unauthorizedTTL: 5m, cacheUnauthorizedRequests: false": {1, 2},
+	} {
+		c := open("authorizedTTL: 5m, unauthorizedTTL: 30s", settings)
+		for i, verb := range []string{"get", "delete"} {
+			hook.mu.Lock()
+			hook.asked = nil
+			hook.mu.Unlock()
+			first, second := decide(c, "friend", verb), decide(c, "friend", verb)
+			hook.mu.Lock()
+			asked := len(hook.asked)
+			hook.mu.Unlock()
+			if first != second || asked != want[i] {
+				t.Errorf("%s: %s is answered %v and %v by %d questions, want %d", settings, verb, first, second, asked, want[i])
+			}
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -109,13 +108,12 @@ func (id *Identity) SignClient(request *x509.CertificateRequest, uid types.UID, 
 		return nil, fmt.Errorf("read certificate authority: %w", err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial(),
-		Subject:      pkix.Name{CommonName: request.Subject.CommonName, Organization: request.Subject.Organization},
-		NotBefore:    now.Add(-5 * time.Minute), // clocks differ
-		NotAfter:     now.Add(life),
-		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		DNSNames:     request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
+		Subject:     pkix.Name{CommonName: request.Subject.CommonName, Organization: request.Subject.Organization},
+		NotBefore:   now.Add(-5 * time.Minute), // clocks differ
+		NotAfter:    now.Add(life),
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		DNSNames:    request.DNSNames, IPAddresses: request.IPAddresses, EmailAddresses: request.EmailAddresses, URIs: request.URIs,
 		BasicConstraintsValid: true,
 	}
 	if uid != "" {
@@ -180,7 +178,6 @@ func (id *Identity) newAuthority(now time.Time) (pair, error) {
 
 func authorityTemplate(name string, now time.Time) *x509.Certificate {
 	return &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: name},
 		NotBefore:             now.Add(-time.Hour),
 		NotAfter:              now.Add(authorityLife),
@@ -207,7 +204,6 @@ func (id *Identity) readOrIssue(name string, template *x509.Certificate, hosts [
 	if err != nil {
 		return pair{}, false, fmt.Errorf("make %s key: %w", name, err)
 	}
-	template.SerialNumber = serial()
 	template.NotBefore = now.Add(-time.Hour)
 	template.NotAfter = now.Add(certLife)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
@@ -296,12 +292,4 @@ func parseCert(data []byte) (*x509.Certificate, error) {
 		return nil, errors.New("not one PEM certificate")
 	}
 	return x509.ParseCertificate(block.Bytes)
-}
-
-func serial() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		panic(err) // the system has no randomness
-	}
-	return n
 }

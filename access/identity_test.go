@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,11 @@ func TestDamagedAuthority(t *testing.T) {
 		want   []string
 	}{
 		{"certificate is garbage", replace("ca.crt", garbage), start, []string{"certificate authority", "ca.crt", "not one PEM certificate"}},
+		{"another certificate follows", func(t *testing.T, dir string) {
+			replace("ca.crt", slices.Concat(contentOf(t, dir, "ca.crt"), contentOf(t, dir, "serving.crt")))(t, dir)
+		}, start, []string{"ca.crt", "not one PEM certificate"}},
+		{"the previous one is damaged", replace(previousFile, encodeCerts(&x509.Certificate{Raw: garbage})), start, []string{previousFile}},
+		{"the previous one cannot be read", block(previousFile), start, []string{previousFile}},
 		{"certificate is empty", replace("ca.crt", nil), start, []string{"certificate authority", "ca.crt"}},
 		{"key is garbage", replace("ca.key", garbage), start, []string{"certificate authority", "ca.key"}},
 		{"key is missing", remove("ca.key"), start, []string{"ca key", "no such file"}},
@@ -252,6 +258,24 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
+// block puts something in the place of a file that no file can replace.
+func block(name string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		if err := os.MkdirAll(filepath.Join(dir, name, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func contentOf(t *testing.T, dir, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
 // contents returns every file's name and bytes.
 func contents(t *testing.T, dir string) []byte {
 	t.Helper()
@@ -261,12 +285,10 @@ func contents(t *testing.T, dir string) []byte {
 	}
 	var all bytes.Buffer
 	for _, e := range entries {
-		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
 		all.WriteString(e.Name())
-		all.Write(data)
+		if !e.IsDir() {
+			all.Write(contentOf(t, dir, e.Name()))
+		}
 	}
 	return all.Bytes()
 }

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -106,7 +107,7 @@ func TestRotateAuthority(t *testing.T) {
 	dir := t.TempDir()
 	before := openLocal(t, dir)
 	old := before.client(t)
-	if err := RotateAuthority(dir, time.Now()); err != nil {
+	if err := RotateAuthority(dir, time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	between := openLocal(t, dir)
@@ -114,6 +115,12 @@ func TestRotateAuthority(t *testing.T) {
 	onlyNew := side{fresh.certificate, encodeCerts(between.Authority)}
 	if between.Authority.Equal(before.Authority) || len(between.Expiries()) != 3 {
 		t.Errorf("after the rotation: %v, %v", between.Authority.Subject, between.Expiries())
+	}
+	if cross := between.rotation.cross; !cross.NotAfter.Equal(before.Authority.NotAfter) || cross.SerialNumber.Cmp(between.Authority.SerialNumber) == 0 {
+		t.Errorf("the certificate by the old authority, which ends at %v, ends at %v, and has the serial number %v", before.Authority.NotAfter, cross.NotAfter, cross.SerialNumber)
+	}
+	if shown := between.serving.Load().Certificate; len(shown) != 4 || !bytes.Equal(shown[3], before.Authority.Raw) {
+		t.Errorf("the server shows %d certificates, want its own, the authority, that by the old authority, and the old one", len(shown))
 	}
 	mustMeet(t, "a client of before, which knows only the old authority", old, between)
 	mustMeet(t, "a new client", fresh, between)
@@ -142,6 +149,9 @@ func TestRotateAuthority(t *testing.T) {
 	}
 	if err := RotateAuthority(dir, time.Now()); err != nil {
 		t.Errorf("the next rotation: %v", err)
+	}
+	if next := openLocal(t, dir); string(next.RetiredPEM()) != string(encodeCerts(before.Authority)) {
+		t.Error("during the next rotation the first authority is not the retired one")
 	}
 }
 
@@ -196,6 +206,9 @@ func TestFinishCrash(t *testing.T) {
 	}
 	after := openLocal(t, dir)
 	mustMeet(t, "a new client", after.client(t), after)
+	if after.rotation.cross != nil {
+		t.Error("the certificate by the old authority is in use")
+	}
 	if _, ofServer := old.meets(after); ofServer == nil {
 		t.Error("a client of before is accepted")
 	}

@@ -1,7 +1,12 @@
 package access
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
 	"testing"
 	"time"
 )
@@ -69,6 +74,62 @@ func TestThrottleRepeated(t *testing.T) {
 	}
 	if checked := guesses(th, nat, 1000); checked != failureBurst-1 {
 		t.Errorf("%d other credentials were checked, want %d", checked, failureBurst-1)
+	}
+}
+
+// TestThrottleReturning: wrong credentials that come back after a while count for their address again, like new ones.
+func TestThrottleReturning(t *testing.T) {
+	now := time.Unix(1000, 0)
+	th := NewThrottle(func() time.Time { return now })
+	for range 2 {
+		now = now.Add(time.Minute)
+		if wait := th.Wait(nat, "Bearer new"); wait != 0 {
+			t.Errorf("after a minute a new credential waits %s", wait)
+		}
+		for i := range failureBurst {
+			th.Failed(nat, fmt.Sprint("Bearer ", i))
+		}
+		if th.Wait(nat, "Bearer new") == 0 {
+			t.Errorf("after %d wrong credentials a new one does not wait", failureBurst)
+		}
+	}
+}
+
+// TestThrottleConnections: a wrong token is counted however it comes. A client without one is never slow, nor one whose
+// certificate was verified, and neither slows others.
+func TestThrottleConnections(t *testing.T) {
+	verified := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
+	for name, test := range map[string]struct {
+		state         *tls.ConnectionState
+		authorization string
+		want          bool // it is slow
+	}{
+		"a token without TLS":       {nil, "Bearer x", true},
+		"a token":                   {&tls.ConnectionState{}, "Bearer x", true},
+		"nothing":                   {&tls.ConnectionState{}, "", false},
+		"a certificate":             {verified, "", false},
+		"a certificate and a token": {verified, "Bearer x", false},
+	} {
+		c := control()
+		req := func(authorization string) *http.Request {
+			return &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/api"}, RemoteAddr: nat, TLS: test.state, Header: http.Header{"Authorization": {authorization}}}
+		}
+		for range 2 * failureBurst {
+			if _, ok := c.Authenticate(req(test.authorization)); ok {
+				t.Fatalf("%s: taken for somebody", name)
+			}
+		}
+		if wait := c.Slow(req(test.authorization)); (wait > 0) != test.want {
+			t.Errorf("%s: waits %s", name, wait)
+		}
+		// The failures of one credential take one of the allowance of its address.
+		other := &http.Request{RemoteAddr: nat, Header: http.Header{"Authorization": {"Bearer other"}}}
+		for range failureBurst - 1 {
+			c.Throttle().Failed(nat, fmt.Sprint("Bearer ", rand.Int64()))
+		}
+		if wait := c.Slow(other); (wait > 0) != test.want {
+			t.Errorf("%s: another client of its address waits %s", name, wait)
+		}
 	}
 }
 

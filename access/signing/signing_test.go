@@ -10,7 +10,10 @@ import (
 	"encoding/pem"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/big"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +93,8 @@ func TestIsOld(t *testing.T) {
 		"denied":                   {age: 30 * time.Hour, decided: 59 * time.Minute, condition: certificatesv1.CertificateDenied},
 		"denied long ago":          {age: 2 * time.Hour, decided: 61 * time.Minute, condition: certificatesv1.CertificateDenied, want: true},
 		"failed long ago":          {age: 2 * time.Hour, decided: 61 * time.Minute, condition: certificatesv1.CertificateFailed, want: true},
+		"created a day ago":        {age: 24 * time.Hour},
+		"issued an hour ago":       {age: 2 * time.Hour, decided: time.Hour, condition: certificatesv1.CertificateApproved, issued: true},
 		"of another type long ago": {age: 2 * time.Hour, decided: 61 * time.Minute, condition: "Other"},
 	} {
 		r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-test.age))}}
@@ -158,6 +163,89 @@ func TestSignsForTheUserWhoAsked(t *testing.T) {
 	}
 }
 
+// approve is what an approver does to a request.
+func approve(t *testing.T, w objects.Writer, name string) {
+	t.Helper()
+	old, err := w.Get(t.Context(), Requests, "", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, at := old.DeepCopyObject().(*certificatesv1.CertificateSigningRequest), metav1.Now()
+	next.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x", LastUpdateTime: at, LastTransitionTime: at}}
+	v, _ := w.Kinds.Snapshot().Lookup(Requests)
+	body, err := v.Encode(next)
+	if err == nil {
+		var o object.Object
+		o, err = w.Store.Get(t.Context(), object.Key{Kind: builtin.SigningRequests, Name: name})
+		if err == nil {
+			_, err = w.Store.Update(t.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: object.MetaOf(next), Body: body})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var client = []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature}
+
+func ask(t *testing.T, w objects.Writer, name string, subject pkix.Name, usages []certificatesv1.KeyUsage, seconds *int32) {
+	t.Helper()
+	r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.CertificateSigningRequestSpec{
+		SignerName: certificatesv1.KubeAPIServerClientSignerName, Request: requestFor(t, subject), Usages: usages, ExpirationSeconds: seconds,
+	}}
+	if err := w.Create(t.Context(), Requests, r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFaults: a request that cannot be handled, in a sweep or when it changes, holds up no other one, and the fault is
+// reported, so that the request is tried again. A request that was changed or removed meanwhile is no fault.
+func TestFaults(t *testing.T) {
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		st := storetest.Run(t, store.Options{DB: db})
+		w := objects.Writer{Store: st, Kinds: kind.NewRegistry(builtin.Kinds())}
+		down := errors.New("the directory is down")
+		meanwhile := map[string]func(key object.Key) error{
+			"broken": func(object.Key) error { return down },
+			"changed": func(key object.Key) error {
+				storetest.Update(t, st, key, lifecycle.Rules{}, func(m *metav1.ObjectMeta) { m.Labels = map[string]string{"a": "b"} })
+				return nil
+			},
+			"removed": func(key object.Key) error {
+				_, err := st.Delete(t.Context(), store.DeleteRequest{Key: key, Actor: "someone"})
+				return err
+			},
+			"z-last": func(object.Key) error { return nil },
+		}
+		s := &Signer{
+			Writer: w, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+			User: func(_ context.Context, name string) (types.UID, error) {
+				return "1", meanwhile[name](object.Key{Kind: builtin.SigningRequests, Name: name})
+			},
+			Sign: func(r *x509.CertificateRequest, _ types.UID, _ time.Duration, _ time.Time) ([]byte, error) {
+				return signed(t, r.Subject.CommonName), nil
+			},
+		}
+		begin := st.Revision()
+		for _, name := range slices.Sorted(maps.Keys(meanwhile)) {
+			ask(t, w, name, pkix.Name{CommonName: name}, client, nil)
+			approve(t, w, name)
+		}
+		err := s.Sweep(t.Context())
+		if !errors.Is(err, down) || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("the sweep reports %v, want the one request that is broken", err)
+		}
+		last, err := w.Get(t.Context(), Requests, "", "z-last")
+		if err != nil || len(last.(*certificatesv1.CertificateSigningRequest).Status.Certificate) == 0 {
+			t.Errorf("the last one has no certificate: %v", err)
+		}
+		dbtest.Await(t, "the feed has all", func() bool { return st.Revision() > begin })
+		if err := s.follow(t.Context(), begin); !errors.Is(err, down) {
+			t.Errorf("the change of a broken one is handled with %v", err)
+		}
+	})
+}
+
 // TestRun: approved requests get their certificate, from before the start and after it, for the time that they ask for and
 // a year at most. One that must not be signed fails, and says why.
 func TestRun(t *testing.T) {
@@ -172,7 +260,6 @@ func TestRun(t *testing.T) {
 			},
 		}
 		hour, years := int32(3600), int32(10*365*24*3600)
-		client := []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth, certificatesv1.UsageDigitalSignature}
 		rows := []struct {
 			name    string
 			subject pkix.Name
@@ -188,39 +275,9 @@ func TestRun(t *testing.T) {
 			{"nameless", pkix.Name{Organization: []string{"ops"}}, client, nil, "failed: the request has no common name, which is the name of the user"},
 			{"admin", pkix.Name{CommonName: "jane", Organization: []string{"system:masters"}}, client, nil, "failed: use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed"},
 		}
-		ask := func(name string, subject pkix.Name, usages []certificatesv1.KeyUsage, seconds *int32) {
-			t.Helper()
-			r := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: certificatesv1.CertificateSigningRequestSpec{
-				SignerName: certificatesv1.KubeAPIServerClientSignerName, Request: requestFor(t, subject), Usages: usages, ExpirationSeconds: seconds,
-			}}
-			if err := w.Create(t.Context(), Requests, r); err != nil {
-				t.Fatal(err)
-			}
-			old, err := w.Get(t.Context(), Requests, "", name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			next := old.DeepCopyObject().(*certificatesv1.CertificateSigningRequest)
-			next.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "x", LastUpdateTime: metav1.Now(), LastTransitionTime: metav1.Now()}}
-			if name == "a-broken" {
-				next.Status.Conditions[0].LastTransitionTime = metav1.Time{} // no status can be written to it
-			}
-			v, _ := w.Kinds.Snapshot().Lookup(Requests)
-			body, err := v.Encode(next)
-			if err == nil {
-				var o object.Object
-				o, err = st.Get(t.Context(), object.Key{Kind: builtin.SigningRequests, Name: name})
-				if err == nil {
-					_, err = st.Update(t.Context(), store.UpdateRequest{Key: o.Key, IfRevision: o.Revision, Meta: object.MetaOf(next), Body: body})
-				}
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		ask("a-broken", pkix.Name{CommonName: "jane"}, client, nil) // it comes first, and must not hold up the others
 		for i, row := range rows {
-			ask(row.name, row.subject, row.usages, row.seconds)
+			ask(t, w, row.name, row.subject, row.usages, row.seconds)
+			approve(t, w, row.name)
 			if i == 0 { // the others come while it runs
 				storetest.Background(t, s.Run)
 			}
