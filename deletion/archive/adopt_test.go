@@ -2,6 +2,7 @@ package archive
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind"
@@ -21,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
 )
 
 // copied returns the objects of a namespace, with itself, as a backup of now has them.
@@ -242,4 +245,49 @@ func (w *world) forget() {
 	if err != nil {
 		w.Fatal(err)
 	}
+}
+
+// TestBackupIsNotKept: the row of a restore from a backup has nothing of the objects that the client sent, which may be
+// Secrets; nor has the answer.
+func TestBackupIsNotKept(t *testing.T) {
+	each(t, func(w *world) {
+		secret := w.create("secrets:n/s")
+		objects := w.copied("n")
+		w.delete(secret, background)
+		w.forget()
+		w.stepwise(func(_ context.Context, u user.Info) kind.Client { return asUser(u.GetName()) })
+		w.archive.opts.Spare = time.Hour // the time of the request is over at once
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
+		answer, err := w.archive.answer(ctx, &v1.Restore{Spec: v1.RestoreSpec{Cascade: "backup-x", Objects: objects, Last: true}}, kind.Call{Client: asUser("alice")})
+		if err != nil {
+			w.Fatal(err)
+		}
+		r := answer.(*v1.Restore)
+		if len(r.Spec.Objects) > 0 || w.Count(`SELECT count(*) FROM restores WHERE state LIKE '%"objects"%'`) > 0 {
+			w.Error("the Restore has the objects that the client sent")
+		}
+		w.archive.opts.Spare = 0
+		w.turn()
+		if s := w.stored(r.Name); s.Created != 1 || !w.exists("secrets:n/s") {
+			w.Errorf("got %+v", s)
+		}
+	})
+}
+
+// TestSealedChanges: of a kind that the database seals a result says what was added, removed and changed, and no value.
+func TestSealedChanges(t *testing.T) {
+	each(t, func(w *world) {
+		r := w.archive.begin(kindtest.Almighty(), v1.RestoreSpec{}, w.names())
+		defer r.end()
+		for storage, want := range map[string]string{
+			"secrets":    "[a is not set now, and was … b is … now, and was not set c is … now, and was …]",
+			"configmaps": "[a is not set now, and was 1 b is 2 now, and was not set c is 4 now, and was 3]",
+		} {
+			changes := []v1.Change{{Field: "a", Was: "1"}, {Field: "b", Is: "2"}, {Field: "c", Was: "3", Is: "4"}}
+			if r.hideSealed(storage, changes); fmt.Sprint(changes) != want {
+				w.Errorf("%s: %v, want %s", storage, changes, want)
+			}
+		}
+	})
 }

@@ -1,12 +1,16 @@
 package archive
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/lifecycle"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -130,5 +134,37 @@ func TestCallOffTooLate(t *testing.T) {
 		if err != nil || len(results) != 1 || results[0].Outcome != v1.Awaited {
 			t.Errorf("got %+v, %v", results, err)
 		}
+	})
+}
+
+// TestCallOffIsAsBefore: whatever the kind of an object does when it is deleted, after the deletion was called off the object
+// is as it was, but for its generation.
+func TestCallOffIsAsBefore(t *testing.T) {
+	t.Parallel()
+	dbtest.Each(t, func(t *testing.T, db *sqldb.DB) {
+		w := newUndoWorlds(t, db)
+		owner := w.create("namespaces:/m")
+		w.create("configmaps:m/a")
+		pod := w.create("pods:n/p")
+		w.create("configmaps:n/child", pod)
+		u := &undoWorld{world: w, namespace: "m", rand: rand.New(rand.NewPCG(1, 1))}
+		u.define()
+		for i := range 2 {
+			u.createAs(keyOf(fmt.Sprintf("%s:n/w%d", u.definition.Name, i)), `"spec":{"color":"blue"}`, func(*metav1.ObjectMeta) {})
+		}
+		for _, o := range []object.Object{owner, pod, u.definition} {
+			w.hold(o, background)
+			if status := w.restore(v1.RestoreSpec{UID: o.UID}); status.CalledOff != 1 {
+				t.Fatalf("%s: %+v", o.Key, status)
+			}
+			now, err := w.store.Get(t.Context(), o.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff, err := v1.Differences(o.Body, now.Body); err != nil || len(diff) > 0 {
+				t.Errorf("%s: %+v, %v", o.Key, diff, err)
+			}
+		}
+		u.undefine()
 	})
 }

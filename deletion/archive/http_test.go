@@ -15,6 +15,7 @@ import (
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/api"
 	"github.com/exeunt/exeunt/api/openapi"
+	v1 "github.com/exeunt/exeunt/deletion/v1"
 	"github.com/exeunt/exeunt/lifecycle"
 )
 
@@ -55,7 +56,7 @@ func TestServed(t *testing.T) {
 		want(http.StatusOK, "DELETE", "/api/v1/namespaces/n/configmaps", "")
 
 		list := want(http.StatusOK, "GET", group+"/archivedobjects?limit=2", "")
-		if list.Get("kind").String() != "ArchivedObjectList" || list.Get("items.#").Int() != 2 || list.Get("metadata.continue").String() == "" {
+		if list.Get("kind").String() != "ArchivedObjectList" || list.Get("apiVersion").String() != v1.GroupVersion.String() || list.Get("items.#").Int() != 2 || list.Get("metadata.continue").String() == "" {
 			w.Errorf("list: %s", list)
 		}
 		if a, b := list.Get("items.0.spec.cascade").String(), list.Get("items.1.spec.cascade").String(); a != b || a == list.Get("items.0.spec.uid").String() {
@@ -203,6 +204,15 @@ func TestRightsForWhatIsBeingDeleted(t *testing.T) {
 		}
 		if w.exists("configmaps:n/owner") {
 			w.Error("part of a refused restore exists")
+		}
+		alone := w.createWith("secrets:n/alone", func(m *metav1.ObjectMeta) {
+			m.OwnerReferences, m.Finalizers = w.OwnedBy(w.create("configmaps:n/stays")), []string{"x.dev/hold"} // blocking
+		})
+		w.delete(alone, metav1.DeletePropagationBackground)
+		code, answer := ask("POST", group+"/restores", fmt.Sprintf(
+			`{"apiVersion":"lifecycle.exeunt.dev/v1","kind":"Restore","spec":{"uid":%q}}`, alone.UID), "Impersonate-User: ed")
+		if code != http.StatusForbidden || !strings.Contains(answer, `cannot update resource \"configmaps/finalizers\"`) {
+			w.Errorf("its owner stays: %d %s", code, answer)
 		}
 	})
 }

@@ -2,15 +2,22 @@ package archive
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	v1 "github.com/exeunt/exeunt/deletion/v1"
+	"github.com/exeunt/exeunt/kind"
 	"github.com/exeunt/exeunt/kind/kindtest"
+	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
 
 // TestInterruptedRestore stops a restore between two objects, as a crash does, and repeats
@@ -122,4 +129,57 @@ func TestRestoreTwiceAtOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRestoredAndGoing: an object that was restored and is being deleted again is a conflict, and nothing that the restore waits
+// for: its new deletion is another cascade.
+func TestRestoredAndGoing(t *testing.T) {
+	each(t, func(w *world) {
+		ns := w.create("namespaces:/m")
+		w.create("configmaps:m/a")
+		w.delete(ns, background)
+		spec := v1.RestoreSpec{Cascade: string(ns.UID)}
+		w.restore(spec)
+		w.change("configmaps:m/a", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x.dev/hold"} })
+		now, _ := w.get("configmaps:m/a")
+		w.delete(now, background)
+		status := w.restore(spec)
+		w.want(status, "Namespace/m skipped", "ConfigMap/a skipped")
+		if r := status.Results[1]; r.ConflictsWith != now.UID || !strings.Contains(r.Reason, "is being deleted again") || status.Complete {
+			w.Errorf("got %+v", status)
+		}
+		if r := status.Results[0]; r.Reason != "it was restored before" || r.NewUID != ns.UID {
+			w.Errorf("got %+v", r)
+		}
+	})
+}
+
+// TestUnreadable: while a part of the database cannot be read, the archive answers with an error or rightly: it never leaves out
+// what it could not read.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite))
+	owner, child := w.family()
+	w.delete(child, background)
+	lingers := w.createWith("configmaps:n/lingers", func(m *metav1.ObjectMeta) { m.Finalizers = []string{"x.dev/hold"} })
+	w.delete(lingers, background)
+	ctx, client := t.Context(), kindtest.Almighty()
+	for _, ask := range []func() (any, error){
+		func() (any, error) { return source{w.archive}.Get(ctx, client, "n", string(owner.UID)) },
+		func() (any, error) { return source{w.archive}.List(ctx, client, kind.SourceQuery{Limit: 1}) },
+		func() (any, error) { return cascades{w.archive}.Get(ctx, client, "n", string(lingers.UID)) },
+		func() (any, error) { return cascades{w.archive}.List(ctx, client, kind.SourceQuery{Limit: 2}) },
+		func() (any, error) {
+			return w.archive.Restore(ctx, client, v1.RestoreSpec{Cascade: string(owner.UID), DryRun: true})
+		},
+		func() (any, error) {
+			return w.archive.Restore(ctx, client, v1.RestoreSpec{Object: &v1.ObjectName{Kind: "cm", Namespace: "n", Name: "owner"}, DryRun: true})
+		},
+	} {
+		dbtest.Unreadable(t, w.db, "archive archive_cascades archive_counted archive_kinds archive_spans objects owners changes dropped_references gc_object_reviews", func() (any, error) {
+			answer, err := ask()
+			text, encode := json.Marshal(answer)
+			return string(text), errors.Join(err, encode)
+		})
+	}
 }

@@ -159,9 +159,13 @@ func (w *world) exists(name string) bool {
 
 func (w *world) restore(spec v1.RestoreSpec) v1.RestoreStatus {
 	w.Helper()
+	before := w.store.Revision()
 	status, err := w.archive.Restore(w.Context(), kindtest.Almighty(), spec)
 	if err != nil {
 		w.Fatalf("restore %+v: %v", spec, err)
+	}
+	if after := w.store.Revision(); spec.DryRun && after != before {
+		w.Errorf("the dry run of %+v changed something: version %d, then %d", spec, before, after)
 	}
 	w.Collect() // removes what the restore left as garbage
 	return status
