@@ -31,6 +31,7 @@ func TestServeHTTP(t *testing.T) {
 		w.ask(http.MethodGet, "/exeunt/gc/pause", 405, "use POST")
 		w.ask(http.MethodPost, "/exeunt/gc/explode", 404, "")
 		w.ask(http.MethodPost, "/exeunt/gc/pause?reason="+strings.Repeat("x", 1001), 400, "longer than 1000 bytes")
+		w.ask(http.MethodPost, "/exeunt/gc/pause?reason="+strings.Repeat("x", 1000), 200, `"paused":true`)
 	})
 }
 

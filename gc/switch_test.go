@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/exeunt/exeunt/sqldb"
 	"github.com/exeunt/exeunt/sqldb/dbtest"
 )
@@ -139,5 +141,34 @@ func TestPauseReachesRunningReplicas(t *testing.T) {
 	cancel()
 	if err := w.ended(ended); err != nil {
 		t.Errorf("run: %v", err)
+	}
+}
+
+// TestUnreadable: while a part of the database cannot be read, the collector answers with an error or rightly, and does not say
+// that it was paused when it was not.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	w := newArchivingWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.add("a")
+	w.add("b", owned("a"))
+	w.add("c", owned("b"))
+	w.delete("a", background)
+	ctx, cascade := t.Context(), string(w.uids["a"])
+	for _, ask := range []func() (any, error){
+		func() (any, error) { return w.gc.Status(ctx) },
+		func() (any, error) { return Remaining(ctx, w.store.Reader(), w.kinds.Snapshot(), cascade) },
+		func() (any, error) { return RemovedOwners(ctx, w.store.Reader(), []types.UID{w.uids["a"]}) },
+		func() (any, error) {
+			if err := w.gc.Pause(ctx, "why"); err != nil {
+				return nil, err
+			}
+			_, reason, err := ReadPaused(ctx, w.store.Reader())
+			if err != nil {
+				return err, nil // it said that it was done
+			}
+			return reason, nil
+		},
+	} {
+		dbtest.Unreadable(t, w.db, "archive archive_cascades changes gc_admission_reviews gc_object_reviews gc_state objects owners", ask)
 	}
 }

@@ -1,6 +1,8 @@
 package preview
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,7 +100,62 @@ func TestGuardOfWhatLeavesAlready(t *testing.T) {
 		if n := deletes(); n != 2 {
 			t.Errorf("%d objects would go because of the root, want it and one more", n)
 		}
+		held := w.Create(thing{Namespace: "n", Name: "held", Owners: w.OwnedBy(root), Finalizers: []string{"example.com/hold"}})
+		w.Create(thing{Namespace: "n", Name: "of-both", Owners: w.OwnedBy(root, held)})
+		w.Delete(held.Key, metav1.DeleteOptions{})
+		if n := deletes(); n != 2 {
+			t.Errorf("%d objects would go because of the root: what stays until another deletion ends goes by that", n)
+		}
 	})
+}
+
+// TestGuardOfNamespace: the limit that a namespace sets holds for its objects, and not one that an object of it carries. What is
+// within it gets no warning.
+func TestGuardOfNamespace(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{MaxCascade: 100})
+	home := w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	root := w.Create(thing{Namespace: "n", Name: "root"})
+	w.Create(thing{Namespace: "n", Name: "child", Owners: w.OwnedBy(root)})
+	for key, limit := range map[object.Key]string{home.Key: "2", root.Key: "1"} {
+		storetest.Update(t, w.Store, key, w.Rules(key.Kind), func(m *metav1.ObjectMeta) {
+			metav1.SetMetaDataAnnotation(m, lifecycle.MaxCascade, limit)
+		})
+	}
+	p := w.preview(root, metav1.DeleteOptions{})
+	if want := (v1.Guard{Limit: 2, Deletes: 2}); p.Guard == nil || *p.Guard != want {
+		t.Errorf("got %+v, want %+v", p.Guard, want)
+	}
+	o := w.DeleteGuarded(root.Key, metav1.DeleteOptions{}, 2)
+	if text, err := w.service.Held(t.Context(), o, &metav1.DeleteOptions{}); text != "" || err != nil {
+		t.Errorf("got %q, %v", text, err)
+	}
+}
+
+// TestUnreadable: while a part of the database cannot be read, a preview is refused or right.
+func TestUnreadable(t *testing.T) {
+	db := dbtest.OpenDB(t, sqldb.SQLite)
+	w := newWorld(t, db, Options{MaxCascade: 1})
+	c := w.Family()[0]
+	dbtest.Unreadable(t, db, "archive changes gc_object_reviews objects owners revision", func() (any, error) {
+		p, err := w.service.Preview(t.Context(), kindtest.Almighty(), v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: c.Of.UID}})
+		text, encode := json.Marshal(p)
+		return string(text), errors.Join(err, encode)
+	})
+}
+
+// TestJudges: a preview names what may judge the objects that leave, and nothing that judges those that stay.
+func TestJudges(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	a := w.Create(thing{Namespace: "n", Name: "a"})
+	w.Create(thing{Kind: "secrets", Namespace: "n", Name: "s", Owners: w.OwnedBy(a)})
+	w.Create(thing{Kind: "pods", Namespace: "n", Name: "p", Owners: w.OwnedBy(a, w.Create(thing{Namespace: "n", Name: "b"}))})
+	client := kindtest.Almighty()
+	client.Judges = func(kind string) []string { return []string{"webhook " + kind} }
+	p, err := w.service.Preview(t.Context(), client, v1.DeletionPreviewSpec{Object: v1.ObjectReference{UID: a.UID}})
+	if want := []string{"webhook configmaps", "webhook secrets"}; err != nil || !slices.Equal(p.Judges, want) {
+		t.Errorf("got %q, %v, want %q", p.Judges, err, want)
+	}
 }
 
 // confirm confirms a number of objects, as a client does.

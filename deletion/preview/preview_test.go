@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/exeunt/exeunt/deletion"
 	"github.com/exeunt/exeunt/deletion/deletiontest"
@@ -108,6 +109,37 @@ func TestPreview(t *testing.T) {
 			policy: metav1.DeletePropagationBackground,
 			want:   "ConfigMap a Delete: the object itself\nPod b Block: has 30s of grace\n",
 		},
+		"an owner passes its grace period on": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a", Passes: "0"})
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "b", Owners: w.OwnedBy(a), Rest: deletiontest.OnNode})
+				return a
+			},
+			policy: metav1.DeletePropagationBackground,
+			want:   "ConfigMap a Delete: the object itself\nPod b Delete: owned by ConfigMap a\n",
+		},
+		"an owner passes a longer grace period on": {
+			prepare: func(w *world) object.Object {
+				a := w.Create(thing{Namespace: "n", Name: "a", Passes: "7"})
+				b := w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a)})
+				w.Create(thing{Kind: "pods", Namespace: "n", Name: "c", Owners: w.OwnedBy(b), Rest: deletiontest.OnNode})
+				return a
+			},
+			policy: metav1.DeletePropagationForeground,
+			want: "ConfigMap a Wait: waits for dependents that block it\nConfigMap b Wait: waits for dependents that block it\n" +
+				"Pod c Block: has 7s of grace\n",
+		},
+		"what a pod of a namespace owns goes as its own finalizer says": {
+			prepare: func(w *world) object.Object {
+				p := w.Create(thing{Kind: "pods", Namespace: "n", Name: "p"})
+				a := w.Create(thing{Namespace: "n", Name: "a", Owners: w.OwnedBy(p), Finalizers: []string{metav1.FinalizerDeleteDependents}})
+				w.Create(thing{Namespace: "n", Name: "b", Owners: w.OwnedBy(a), Finalizers: hold})
+				return w.home
+			},
+			policy: metav1.DeletePropagationBackground,
+			want: "Namespace n Wait: waits for what is left in it\nPod p Delete: in namespace n, which is deleted\n" +
+				"ConfigMap a Wait: waits for dependents that block it\nConfigMap b Block: held by finalizer example.com/hold\n",
+		},
 		"orphaning drops references that dangle": {
 			prepare: func(w *world) object.Object {
 				a := object.Key{Kind: "configmaps", Namespace: "n", Name: "a"}
@@ -182,6 +214,13 @@ func TestPreview(t *testing.T) {
 			policy: metav1.DeletePropagationForeground,
 			want: "Namespace n Wait: waits for dependents that block it\nClusterRole r Block: held by finalizer example.com/hold\n" +
 				"ConfigMap a Delete: in namespace n, which is deleted\n",
+		},
+		"a namespace that somebody else finalizes too": {
+			prepare: func(w *world) object.Object {
+				return w.Create(thing{Kind: object.Namespaces, Name: "m", Rest: `,"spec":{"finalizers":["kubernetes","example.com/last"]},"status":{"phase":"Active"}`})
+			},
+			policy: metav1.DeletePropagationBackground,
+			want:   "Namespace m Block: held by spec.finalizers example.com/last\n",
 		},
 		"what a namespace owns goes after it": {
 			prepare: func(w *world) object.Object {
@@ -278,6 +317,9 @@ func TestPreviewPages(t *testing.T) {
 			if status.Total != dependents+11 || status.BlockersTotal != dependents/100 || len(status.Blockers) != dependents/100 {
 				t.Errorf("got total %d, %d of %d blockers", status.Total, len(status.Blockers), status.BlockersTotal)
 			}
+			if len(status.Counts) != 2 || status.Counts[0].Count != dependents/100 || status.Counts[1].Count != dependents+11-dependents/100 {
+				t.Errorf("got the counts %+v", status.Counts)
+			}
 			if spec.Continue = status.Continue; spec.Continue == "" {
 				if want := (dependents + 11 + 699) / 700; pages != want {
 					t.Errorf("got %d pages, want %d", pages, want)
@@ -338,6 +380,16 @@ func TestOwnersOfItems(t *testing.T) {
 	items := map[string][]v1.Owner{}
 	for _, item := range status.Items {
 		items[item.Name] = item.Owners
+		if want := map[string]types.UID{"d": a.UID}[item.Name]; item.Owner != want && item.Name != "c" {
+			t.Errorf("%s goes with %q, want %q", item.Name, item.Owner, want)
+		}
+	}
+	below := w.Create(thing{Namespace: "n", Name: "below", Owners: w.OwnedBy(b, w.Create(thing{Namespace: "n", Name: "e", Owners: w.OwnedBy(a)}))})
+	w.Create(thing{Namespace: "n", Name: "last", Owners: w.OwnedBy(below)})
+	for _, item := range w.preview(b, metav1.DeleteOptions{}).Items {
+		if item.Name != "b" && item.Owner != b.UID {
+			t.Errorf("%s goes with %q, want b", item.Name, item.Owner)
+		}
 	}
 	want := []v1.Owner{
 		{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: a.UID, Blocked: true},

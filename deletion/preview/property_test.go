@@ -304,6 +304,10 @@ func (g *graph) compare(i int, item v1.Item, touched bool, before map[types.UID]
 		ok = found == "gone"
 	case item.Action == v1.Block:
 		ok = found == "deleting" || found == "there" && g.denied[m.UID]
+		if m != nil && m.DeletionGracePeriodSeconds != nil && *m.DeletionGracePeriodSeconds > 0 {
+			found += fmt.Sprintf(", with %d s of grace", *m.DeletionGracePeriodSeconds)
+			ok = strings.Contains(item.Reason, fmt.Sprintf("has %ds of grace", *m.DeletionGracePeriodSeconds))
+		}
 	case item.Action == v1.Wait:
 		ok = found != "gone"
 	default: // it stays, so a policy that refuses its deletion is not the reason

@@ -32,6 +32,12 @@ func (w *walk) item(q *question, owners map[types.UID]gc.Owner, options metav1.D
 	}
 	hold := Holders{}
 	if n.holds && !n.denied {
+		if at > 0 {
+			options = metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}
+			if grace := w.tally(q, owners).grace; grace != noGrace && n.why == byOwner {
+				options.GracePeriodSeconds = new(int64(grace))
+			}
+		}
 		var err error
 		if hold, err = w.holders(q, at == 0, options); err != nil {
 			return item, err
@@ -132,10 +138,6 @@ func (w *walk) addJudges(status *v1.DeletionPreviewStatus, client kind.Client) {
 func (w *walk) holders(q *question, itself bool, options metav1.DeleteOptions) (Holders, error) {
 	m, body := q.meta, q.Body
 	if q.Deletion == 0 || itself {
-		if !itself {
-			background := metav1.DeletePropagationBackground
-			options = metav1.DeleteOptions{PropagationPolicy: &background}
-		}
 		d, err := lifecycle.BeforeDelete(lifecycle.Deletion{
 			Body: q.Body, Meta: q.meta, Options: options, Rules: w.kinds.Rules(q.Kind), Now: w.now,
 		})
