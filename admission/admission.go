@@ -91,7 +91,9 @@ func New(c Config) (*Chain, error) {
 	}
 	chain.builtin, chain.pods = newBuiltin(chain.informers), newPodPlugin(c, chain.informers)
 	shared := initializer.New(client, dynamicClient, chain.informers, c.Authorizer, utilfeature.DefaultFeatureGate, nil, chain.stop, mapper{kinds: c.Kinds})
-	chain.Interface, err = plugins().NewFromPlugins(order, noConfig{}, admission.PluginInitializers{shared, services, &chain.policies}, nil)
+	initializers := admission.PluginInitializers{shared, services, &chain.policies}
+	chain.selected.hooks = newHooks(initializers, chain.selectsRequest)
+	chain.Interface, err = plugins(chain.selected.hooks).NewFromPlugins(order, noConfig{}, initializers, nil)
 	if err != nil {
 		return nil, fmt.Errorf("admission: %w", err)
 	}
@@ -102,14 +104,14 @@ func New(c Config) (*Chain, error) {
 // result.
 var order = []string{limitRangerName, podSecurityName, mutating.PluginName, mutatinghook.PluginName, validating.PluginName, validatinghook.PluginName}
 
-func plugins() *admission.Plugins {
+func plugins(h hooks) *admission.Plugins {
 	all := admission.NewPlugins()
 	registerLimitRanger(all)
 	registerPodSecurity(all)
 	mutating.Register(all)
-	mutatinghook.Register(all)
 	validating.Register(all)
-	validatinghook.Register(all)
+	all.Register(mutatinghook.PluginName, func(io.Reader) (admission.Interface, error) { return h.mutating, nil })
+	all.Register(validatinghook.PluginName, func(io.Reader) (admission.Interface, error) { return h.validating, nil })
 	return all
 }
 
@@ -210,8 +212,11 @@ func (c *Chain) Validate(ctx context.Context, a admission.Attributes, o admissio
 }
 
 func (c *Chain) applies(a admission.Attributes) bool {
-	resource := a.GetResource().GroupResource()
-	return c.Selects(resource, a.GetSubresource(), a.GetOperation()) || c.SelectsIn(a.GetNamespace(), resource, a.GetOperation())
+	return c.selectsRequest(a) || c.SelectsIn(a.GetNamespace(), a.GetResource().GroupResource(), a.GetOperation())
+}
+
+func (c *Chain) selectsRequest(a admission.Attributes) bool {
+	return c.Selects(a.GetResource().GroupResource(), a.GetSubresource(), a.GetOperation())
 }
 
 // maxAnswer limits the answer of a webhook, in bytes, in addition to four times its

@@ -202,7 +202,7 @@ func TestConfigurations(t *testing.T) {
 	match := func(resources string) *admissionv1.MatchResources {
 		return &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rules(resources)[0]}}}
 	}
-	to, side, ignore := "https://127.0.0.1:1", admissionv1.SideEffectClassNone, admissionv1.Ignore
+	to, side, fail := "https://127.0.0.1:1", admissionv1.SideEffectClassNone, admissionv1.Fail
 	hook := admissionv1.WebhookClientConfig{URL: &to}
 	registration := client.AdmissionregistrationV1()
 	must := func(_ any, err error) {
@@ -214,9 +214,9 @@ func TestConfigurations(t *testing.T) {
 	must(client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, none))
 	must(client.CoreV1().ConfigMaps("n").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "limit"}, Data: map[string]string{"most": "3"}}, none))
 	must(registration.MutatingWebhookConfigurations().Create(ctx, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: named, Webhooks: []admissionv1.MutatingWebhook{
-		{Name: "a.example.com", ClientConfig: hook, Rules: rules("services"), SideEffects: &side, FailurePolicy: &ignore, AdmissionReviewVersions: []string{"v1"}}}}, none))
+		{Name: "a.example.com", ClientConfig: hook, Rules: rules("services"), SideEffects: &side, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}}}}, none))
 	must(registration.ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named, Webhooks: []admissionv1.ValidatingWebhook{
-		{Name: "b.example.com", ClientConfig: hook, Rules: rules("endpoints"), SideEffects: &side, FailurePolicy: &ignore, AdmissionReviewVersions: []string{"v1"}}}}, none))
+		{Name: "b.example.com", ClientConfig: hook, Rules: rules("limitranges"), SideEffects: &side, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}}}}, none))
 	must(registration.MutatingAdmissionPolicies().Create(ctx, &admissionv1.MutatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicySpec{
 		MatchConstraints: match("secrets"), ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 		Mutations: []admissionv1.Mutation{{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{
@@ -242,9 +242,17 @@ func TestConfigurations(t *testing.T) {
 		}
 	}
 	dbtest.Await(t, "all configurations", judges(map[string]string{
-		"services": "MutatingWebhookConfiguration x (webhook a.example.com)", "endpoints": "ValidatingWebhookConfiguration x (webhook b.example.com)",
+		"services": "MutatingWebhookConfiguration x (webhook a.example.com)", "limitranges": "ValidatingWebhookConfiguration x (webhook b.example.com)",
 		"secrets": "MutatingAdmissionPolicy x, ValidatingAdmissionPolicy x", "configmaps": "",
 	}))
+	// The plugins of webhooks are made with the first configuration, and ask it from the first request on.
+	_, changed := client.CoreV1().Services("n").Create(ctx, &corev1.Service{ObjectMeta: named, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}, none)
+	_, checked := client.CoreV1().LimitRanges("n").Create(ctx, &corev1.LimitRange{ObjectMeta: named}, none)
+	for hook, err := range map[string]error{"a.example.com": changed, "b.example.com": checked} {
+		if err == nil || !strings.Contains(err.Error(), `failed calling webhook "`+hook) {
+			t.Errorf("with the unreachable webhook %s: %v", hook, err)
+		}
+	}
 	secret := func(name string) (*corev1.Secret, error) {
 		return client.CoreV1().Secrets("n").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, none)
 	}
@@ -283,14 +291,14 @@ func TestConfigurations(t *testing.T) {
 	}
 	hooks.Webhooks[0].Rules = rules("events")
 	must(registration.ValidatingWebhookConfigurations().Update(ctx, hooks, metav1.UpdateOptions{}))
-	dbtest.Await(t, "other rules", judges(map[string]string{"endpoints": "", "events": "ValidatingWebhookConfiguration x (webhook b.example.com)"}))
+	dbtest.Await(t, "other rules", judges(map[string]string{"limitranges": "", "events": "ValidatingWebhookConfiguration x (webhook b.example.com)"}))
 
 	gone := metav1.DeleteOptions{}
 	must(nil, registration.MutatingWebhookConfigurations().Delete(ctx, "x", gone))
 	must(nil, registration.ValidatingWebhookConfigurations().Delete(ctx, "x", gone))
 	must(nil, registration.MutatingAdmissionPolicies().Delete(ctx, "x", gone))
 	must(nil, registration.ValidatingAdmissionPolicies().Delete(ctx, "x", gone))
-	dbtest.Await(t, "no configuration", judges(map[string]string{"services": "", "endpoints": "", "secrets": "", "configmaps": ""}))
+	dbtest.Await(t, "no configuration", judges(map[string]string{"services": "", "limitranges": "", "secrets": "", "configmaps": ""}))
 	if _, err := secret("long"); err != nil {
 		t.Errorf("without policies: %v", err)
 	}

@@ -31,6 +31,7 @@ type rule struct {
 // selections is the union of the rules of all webhooks and policies. It ignores versions,
 // scopes, selectors and conditions: the plugins decide those.
 type selections struct {
+	hooks    hooks // made with the first configuration
 	rules    atomic.Pointer[[]rule]
 	synced   []cache.InformerSynced
 	read     atomic.Bool // all of synced have said yes
@@ -101,6 +102,12 @@ func (s *selections) rebuild() {
 		add("ValidatingAdmissionPolicy", p.Name, policyRules(p.Spec.MatchConstraints))
 	}
 	s.rules.Store(&rules)
+	if len(hooks) > 0 {
+		_, _ = s.hooks.mutating.get() // a request gets its error
+	}
+	if len(checks) > 0 {
+		_, _ = s.hooks.validating.get()
+	}
 }
 
 func policyRules(m *admissionv1.MatchResources) []admissionv1.RuleWithOperations {
