@@ -1,7 +1,10 @@
 // Command retest runs `go test`, prints what `go test` prints, and runs each
 // failed test once more, alone:
 //
-//	retest [-FLAG=VALUE...] PACKAGE...
+//	retest [-queue=FOLDER] [-FLAG=VALUE...] PACKAGE...
+//
+// With a queue, which several processes may share, it tests one package after the other: it takes the first file of the
+// folder, which names a package, until none is left.
 //
 // A test that passes then is named on a line `FLAKY PACKAGE TEST`; retest fails if
 // one fails again. It runs a whole package again if its program ended early (a
@@ -13,11 +16,14 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -52,14 +58,23 @@ type rerun struct {
 
 func main() {
 	var flags, packages []string
+	queue := ""
 	for _, arg := range os.Args[1:] {
-		if strings.HasPrefix(arg, "-") {
+		if folder, ok := strings.CutPrefix(arg, "-queue="); ok {
+			queue = folder
+		} else if strings.HasPrefix(arg, "-") {
 			flags = append(flags, arg)
 		} else {
 			packages = append(packages, arg)
 		}
 	}
-	results, err := goTest(append(slices.Clone(flags), packages...))
+	var results map[string]*result
+	var err error
+	if queue == "" {
+		results, err = goTest(append(slices.Clone(flags), packages...))
+	} else {
+		results, err = testQueue(queue, flags)
+	}
 	if err == nil {
 		return
 	}
@@ -88,6 +103,39 @@ func main() {
 		fmt.Println("FAIL")
 		os.Exit(1)
 	}
+}
+
+// testQueue runs go test for each package that it takes from a queue.
+func testQueue(queue string, flags []string) (map[string]*result, error) {
+	results := map[string]*result{}
+	var failed error
+	for {
+		pkg, err := take(queue)
+		if pkg == "" {
+			return results, errors.Join(failed, err)
+		}
+		more, err := goTest(append(slices.Clone(flags), pkg))
+		maps.Copy(results, more)
+		failed = errors.Join(failed, err)
+	}
+}
+
+// take removes the first file of a queue and returns what it contains, or nothing if the queue is empty. A file is taken by the
+// process that removes it.
+func take(queue string) (string, error) {
+	files, err := os.ReadDir(queue)
+	for _, file := range files {
+		name := filepath.Join(queue, file.Name())
+		data, err := os.ReadFile(name)
+		if err == nil {
+			err = os.Remove(name)
+		}
+		if errors.Is(err, fs.ErrNotExist) { // another process was faster
+			continue
+		}
+		return strings.TrimSpace(string(data)), err
+	}
+	return "", err
 }
 
 // goTest runs go test and prints its output package by package.

@@ -43,11 +43,53 @@ var packages = map[string]string{
 		func TestA(t *testing.T) { t.Error() }; func TestB(t *testing.T) { t.Error() }`,
 }
 
-func TestRetest(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "retest")
+func build(t *testing.T) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "retest")
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return program
+}
+
+// TestQueue: of processes that share a queue, one tests each package, and runs again what failed in it.
+func TestQueue(t *testing.T) {
+	program, dir, queue := build(t), t.TempDir(), t.TempDir()
+	write(t, filepath.Join(dir, "go.mod"), "module fx\n\ngo 1.26\n")
+	for _, name := range []string{"good", "bad", "flaky"} {
+		write(t, filepath.Join(dir, name, "p_test.go"), once+packages[name])
+		write(t, filepath.Join(queue, name), "fx/"+name+"\n")
+	}
+	var commands [3]*exec.Cmd
+	var outs [3]strings.Builder
+	for i := range commands {
+		commands[i] = exec.Command(program, "-queue="+queue, "-timeout=5m")
+		commands[i].Dir, commands[i].Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+		commands[i].Stdout, commands[i].Stderr = &outs[i], &outs[i]
+		if err := commands[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := ""
+	for i, command := range commands {
+		err := command.Wait()
+		if tested := strings.Contains(outs[i].String(), "RERUN fx/bad TestBad"); tested != (err != nil) {
+			t.Errorf("a process ended with %v:\n%s", err, outs[i].String())
+		}
+		all += outs[i].String()
+	}
+	for line, want := range map[string]int{"ok  \tfx/good\t": 1, "RERUN fx/bad TestBad\n": 1, "FLAKY fx/flaky TestFlaky/sub\n": 1, "RERUN": 2} {
+		if n := strings.Count(all, line); n != want {
+			t.Errorf("%q is printed %d times, want %d:\n%s", line, n, want, all)
+		}
+	}
+	if left, err := os.ReadDir(queue); err != nil || len(left) > 0 {
+		t.Errorf("left in the queue: %v (%v)", left, err)
+	}
+}
+
+func TestRetest(t *testing.T) {
+	program := build(t)
 	for name, test := range map[string]struct {
 		packages string
 		fails    bool
