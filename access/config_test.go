@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -275,6 +276,38 @@ func TestWebhookSettings(t *testing.T) {
 			if first != second || asked != want[i] {
 				t.Errorf("%s: %s is answered %v and %v by %d questions, want %d", settings, verb, first, second, asked, want[i])
 			}
+		}
+	}
+}
+
+// TestConfigurationsThatCannotBeUsed are errors: without the file there is no server, and not one that asks RBAC alone.
+func TestConfigurationsThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	hook := newReviewer(t)
+	text, err := os.ReadFile(hook.config(t, "hook", "rbac"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change, want := range map[[2]string]string{
+		{"kubeConfigFile: ", "kubeConfigFile: /nowhere"}:                         "nowhere",
+		{"type: KubeConfigFile, kubeConfigFile: [^}]*", "type: InClusterConfig"}: "only KubeConfigFile can be used",
+		{"failurePolicy", "failPolicy"}:                                          "failPolicy",
+	} {
+		_, err := OpenAuthorizers(writeFile(t, regexp.MustCompile(change[0]).ReplaceAllString(string(text), change[1])))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("with %s: %v, want %q", change[1], err, want)
+		}
+	}
+	if _, err := OpenAuthorizers(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("accepted: no file")
+	}
+	for what, o := range map[string]TokenOptions{
+		"no file":     {Config: filepath.Join(t.TempDir(), "none")},
+		"no CA":       {OIDC: OIDCOptions{Issuer: "https://example.com", ClientID: "x", CAFile: filepath.Join(t.TempDir(), "none")}},
+		"an empty CA": {OIDC: OIDCOptions{Issuer: "https://example.com", ClientID: "x", CAFile: writeFile(t, "x")}},
+	} {
+		if _, err := OpenTokens(t.Context(), o, slog.New(slog.DiscardHandler)); err == nil {
+			t.Errorf("accepted: %s", what)
 		}
 	}
 }

@@ -64,6 +64,18 @@ func TestReauthenticate(t *testing.T) {
 	is("bytes", Credential{Chain: [][]byte{[]byte("x")}}, false)
 	is("nothing", Credential{}, false)
 	is("a token that nobody has", Credential{Token: "exeunt_x"}, false)
+	// During a rotation, a replica that knows only the previous authority accepts what the new one signs.
+	rotated := copyDir(t, filepath.Join(dir, "own"))
+	if err := RotateAuthority(rotated, now); err != nil {
+		t.Fatal(err)
+	}
+	var fresh Credential
+	for _, certificate := range openLocal(t, rotated).client(t).certificate.Certificate {
+		fresh.Chain = append(fresh.Chain, certificate)
+	}
+	if u, ok := control.Reauthenticate(t.Context(), fresh); !ok || u.GetName() != "jane" {
+		t.Errorf("a certificate of the next authority: %v, %v", u, ok)
+	}
 	copyFiles(t, id, f) // the foreign authority leaves the file
 	if changed, err := id.Reload(); !changed || err != nil {
 		t.Fatalf("reload: %v, %v", changed, err)

@@ -45,7 +45,20 @@ func TestTokenFile(t *testing.T) {
 	if _, ok, _ := f.AuthenticateToken(t.Context(), "next"); !ok {
 		t.Error("a new token is refused")
 	}
+	if response, ok, _ := f.AuthenticateToken(t.Context(), "next"); !ok || len(response.User.GetGroups()) > 0 {
+		t.Errorf("the groups of a line without groups: %+v", response)
+	}
+	write("sha256:" + v1.Hash("next") + ",joe,8,\n")
+	f.checked = time.Time{}
+	if response, ok, _ := f.AuthenticateToken(t.Context(), "next"); !ok || len(response.User.GetGroups()) > 0 {
+		t.Errorf("the groups of a line with none: %+v", response)
+	}
 	write("rubbish\n")
+	for _, file := range []string{path, path + "-of-nobody"} {
+		if all, err := OpenTokens(t.Context(), TokenOptions{File: file}, slog.New(slog.DiscardHandler)); err == nil {
+			t.Errorf("a broken file, or none, is one of %d sources", len(all))
+		}
+	}
 	f.checked = time.Time{}
 	if _, ok, _ := f.AuthenticateToken(t.Context(), "next"); !ok {
 		t.Error("a broken file revoked all tokens")
@@ -56,6 +69,8 @@ func TestTokenFile(t *testing.T) {
 func TestTokenFileRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"hunter2,jane,7\n":                                 "must be hashed",
+		"sha256:" + v1.Hash("a")[:62] + ",jane,7\n":        "must be hashed",
+		"sha256:" + strings.Repeat("z", 64) + ",jane,7\n":  "must be hashed",
 		"sha256:abc,jane,7\n":                              "must be hashed",
 		"sha256:" + v1.Hash("a") + ",,7\n":                 "want sha256:HEX,USER,UID",
 		"sha256:" + v1.Hash("a") + "\n":                    "want sha256:HEX,USER,UID",

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -140,6 +141,12 @@ func TestUserIsOne(t *testing.T) {
 		// An expired token identifies no user, and its rights end with it.
 		if u, ok := control.Authenticate(bearer("old")); ok {
 			t.Errorf("an old token is %v", u)
+		}
+		if _, ok, err := (userTokens{d}).AuthenticateToken(t.Context(), "old"); ok || !errors.Is(err, errTokenExpired) {
+			t.Errorf("an old token: %v, %v", ok, err)
+		}
+		if u, ok := control.UserByCredential(v1.Hash("new")); !ok || u.GetUID() != "second" {
+			t.Errorf("the credential of a token until %v is %v, %v", tomorrow, u, ok)
 		}
 		if u, ok := control.UserByCredential(v1.Hash("old")); ok {
 			t.Errorf("the credential of an old token is %v", u)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	batchv1 "k8s.io/api/batch/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -88,6 +89,19 @@ func finalized(by ...string) *corev1.ConfigMap {
 	return configMap(func(c *corev1.ConfigMap) { c.Finalizers = by })
 }
 
+// job is annotated with what is one of the marks, and else has it as its finalizer.
+func job(what string) *batchv1.Job {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "j"}}
+	switch what {
+	case "":
+	case hastened, weaker:
+		j.Annotations = map[string]string{what: ""}
+	default:
+		j.Finalizers = []string{what}
+	}
+	return j
+}
+
 func annotated(key string) *corev1.ConfigMap {
 	return configMap(func(c *corev1.ConfigMap) { c.Annotations = map[string]string{key: ""} })
 }
@@ -162,6 +176,10 @@ func TestCheckWrite(t *testing.T) {
 		attests    = "attest certificates.k8s.io signers " + client
 		sweeps     = "delete - secrets * shop"
 		lists      = "list - secrets * shop"
+		sweepsJobs = "delete batch jobs * shop"
+		listsJobs  = "list batch jobs * shop"
+		finishJob  = "update batch jobs/finalizers j shop"
+		confirmJob = "confirm-cascade batch jobs j shop"
 		attestsK   = "attest certificates.k8s.io signers kubernetes.io/*"
 		never      = "never" // no right is enough
 	)
@@ -171,8 +189,10 @@ func TestCheckWrite(t *testing.T) {
 	no := false
 	unblocked := o
 	unblocked.BlockOwnerDeletion = &no
-	renamed := o
-	renamed.Name = "q"
+	freed := o
+	freed.Controller = &no
+	renamed, renamedB, other, later := o, ob, o, ob
+	renamed.Name, renamedB.Name, other.UID, later.APIVersion = "q", "p", "q", "v2"
 	plain := configMap(func(*corev1.ConfigMap) {})
 	pending := signingRequest(t, client, nil, "")
 	with := func(certificate string, conditions ...certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
@@ -205,6 +225,11 @@ func TestCheckWrite(t *testing.T) {
 		{"remove an owner", owned(o), plain, one(deletes)},
 		{"replace an owner", owned(o), owned(p), one(deletes)},
 		{"rename an owner", owned(o), owned(renamed), one(deletes)},
+		{"rename a blocking owner", owned(ob), owned(renamedB), one(deletes, blocksP)},
+		{"a blocking owner turns out to be of another version", owned(ob), owned(later), one(deletes, blocks)},
+		{"an owner of that name is another one", owned(o), owned(other), one(deletes)},
+		{"controller: false for nothing", owned(o), owned(freed), none},
+		{"no owners for none", owned(), configMap(func(c *corev1.ConfigMap) { c.OwnerReferences = []metav1.OwnerReference{} }), none},
 		{"an owner becomes the controller", owned(o), owned(oc), one(deletes)},
 		{"owners in another order", owned(o, p), owned(p, o), none},
 		{"blockOwnerDeletion: false for nothing", owned(o), owned(unblocked), none},
@@ -221,7 +246,9 @@ func TestCheckWrite(t *testing.T) {
 		{"confirm", plain, annotated(confirmed), one(confirms)},
 		{"expire earlier", plain, annotated(hastened), one(deletes)},
 		{"create what expires", nil, annotated(hastened), one(deletes)},
-		{"a policy of expiry", nil, annotated(expiring), one(sweeps, lists)},
+		{"a policy of expiry", nil, annotated(expiring), one(sweeps, lists, sweepsJobs, listsJobs)},
+		{"a finalizer of an object of a group", job(""), job("a/b"), one(finishJob)},
+		{"a weaker guard of an object of a group", job(""), job(weaker), one(confirmJob)},
 		{"a weaker guard", plain, annotated(weaker), one(confirms)},
 		{"an owner, a finalizer and a confirmation", plain, configMap(func(c *corev1.ConfigMap) {
 			c.OwnerReferences, c.Finalizers, c.Annotations = []metav1.OwnerReference{ob}, []string{"a/b"}, map[string]string{confirmed: ""}
@@ -309,7 +336,7 @@ func writeOf(now, old runtime.Object) Write {
 	_, w.Confirms = w.Meta.GetAnnotations()[confirmed]
 	_, w.Hastens = w.Meta.GetAnnotations()[hastened]
 	if _, ok := w.Meta.GetAnnotations()[expiring]; ok {
-		w.Expires = []schema.GroupResource{{Resource: "secrets"}}
+		w.Expires = []schema.GroupResource{{Resource: "secrets"}, {Group: "batch", Resource: "jobs"}}
 	}
 	_, w.Weakens = w.Meta.GetAnnotations()[weaker]
 	if old != nil {
@@ -318,6 +345,8 @@ func writeOf(now, old runtime.Object) Write {
 	switch now.(type) {
 	case *corev1.ConfigMap:
 		w.Resource = corev1.SchemeGroupVersion.WithResource("configmaps")
+	case *batchv1.Job:
+		w.Resource = batchv1.SchemeGroupVersion.WithResource("jobs")
 	case *unstructured.Unstructured:
 		w.Resource = v1.Users
 	case *certificatesv1.CertificateSigningRequest:

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -118,7 +119,7 @@ func TestPartialGrants(t *testing.T) {
 			code, a, header = w.ask("", "", form)
 		}
 		if code != 200 || a.Token != a.AccessToken || a.ExpiresIn != 300 || a.Scope != "repository:shop/web:pull" || a.RefreshToken != "" ||
-			header.Get("Cache-Control") != "no-store" || header.Get("X-Content-Type-Options") != "nosniff" || a.IssuedAt != w.now.UTC().Format(time.RFC3339) {
+			header.Get("Content-Type") != "application/json" || header.Get("Cache-Control") != "no-store" || header.Get("X-Content-Type-Options") != "nosniff" || a.IssuedAt != w.now.UTC().Format(time.RFC3339) {
 			t.Fatalf("%d %+v", code, a)
 		}
 		token, err := w.Authority.Verify(a.Token)
@@ -179,6 +180,55 @@ func TestEndpointRefuses(t *testing.T) {
 	}
 	if got := Challenge("https://r", "", ""); got != `Bearer realm="https://r/token",service="exeunt-registry"` {
 		t.Error(got)
+	}
+}
+
+// TestOffline: a client gets a refresh token if it asks for one, in docker's words or in those of OAuth 2.0, and else not.
+func TestOffline(t *testing.T) {
+	w := newWorld(t)
+	for asks, want := range map[string]bool{
+		"": false, "offline_token=true": true, "access_type=offline": true, "offline_token=false": false, "access_type=online": false, "offline_token=offline&access_type=true": false,
+	} {
+		values, err := url.ParseQuery(asks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, a, _ := w.ask(asks, "right", nil)
+		values.Set("grant_type", "password")
+		values.Set("password", "right")
+		code, b, _ := w.ask("", "", values)
+		if got := a.RefreshToken != ""; code != 200 || got != want || (b.RefreshToken != "") != want {
+			t.Errorf("%q: a refresh token: %v, by POST %v; want %v", asks, got, b.RefreshToken != "", want)
+		}
+	}
+}
+
+// TestClaims: what other programs read in a token. No two tokens are the same.
+func TestClaims(t *testing.T) {
+	w := newWorld(t)
+	seen := map[string]bool{}
+	for range 2 {
+		token, expires, err := w.Authority.Issue(Holder{Name: "jane"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed, err := jwt.ParseSigned(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got jwt.Claims
+		if err := parsed.UnsafeClaimsWithoutVerification(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got.ID == "" || seen[got.ID] {
+			t.Errorf("the token is called %q", got.ID)
+		}
+		seen[got.ID], got.ID = true, ""
+		now := jwt.NewNumericDate(w.now)
+		want := jwt.Claims{Issuer: "https://issuer", Subject: "jane", Audience: jwt.Audience{Service}, IssuedAt: now, NotBefore: now, Expiry: jwt.NewNumericDate(expires)}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("the claims are %+v, want %+v", got, want)
+		}
 	}
 }
 
