@@ -98,7 +98,7 @@ func TestVersionsNeedRights(t *testing.T) {
 		o := accesstest.Objects()
 		for name, verbs := range map[string]string{"reader": "get list", "historian": "get list history", "everywhere": "get list history", "blind": "history"} {
 			o.ClusterRoles[name] = &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
-				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: strings.Fields(verbs)},
+				{APIGroups: []string{""}, Resources: []string{"configmaps", "namespaces"}, Verbs: strings.Fields(verbs)},
 			}}
 			ref, subjects := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}, []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}}
 			if name == "everywhere" {
@@ -121,6 +121,10 @@ func TestVersionsNeedRights(t *testing.T) {
 			{"historian", "/at/versions" + secret + "/a", 403, 0},
 			{"historian", "/at/versions" + configMaps + "/a", 200, 1},
 			{"everywhere", "/at/versions" + configMaps + "/a", 200, 3},
+			{"historian", "/at/versions/api/v1/namespaces/shop", 200, 1},
+			{"reader", "/at/versions/api/v1/namespaces/shop", 403, 0},
+			{"historian", "/at/" + first + "/api/v1/namespaces/shop", 403, 0},
+			{"everywhere", "/at/" + first + "/api/v1/namespaces/shop", 200, 0},
 			{"historian", "/at/" + second + configMaps + "/a", 200, 0},
 			{"historian", "/at/" + second + configMaps, 200, 0},
 			{"historian", "/at/" + first + configMaps + "/a", 403, 0},

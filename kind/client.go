@@ -63,17 +63,26 @@ type Write struct {
 
 // May returns a denial if the client lacks a verb on a stored object, or nil.
 func (c Client) May(verb string, key object.Key) error {
-	resource, group, _ := strings.Cut(key.Kind, ".")
-	return c.MayResource(verb, schema.GroupResource{Group: group, Resource: resource}, key.Namespace, key.Name)
+	return c.MayResource(verb, schema.ParseGroupResource(key.Kind), key.Namespace, key.Name)
 }
 
 // MayResource is May for a resource.
 func (c Client) MayResource(verb string, r schema.GroupResource, namespace, name string) error {
+	resource, _, _ := strings.Cut(r.Resource, "/")
+	if r.Group == "" && resource == object.Namespaces && verb != "create" && verb != "list" {
+		namespace = name // a request for one Namespace is in that namespace
+	}
+	return c.authorize(verb, r, namespace, name)
+}
+
+// MayEverywhere is MayResource in all namespaces, also in earlier ones that had the name of one of today.
+func (c Client) MayEverywhere(verb string, r schema.GroupResource, name string) error {
+	return c.authorize(verb, r, "", name)
+}
+
+func (c Client) authorize(verb string, r schema.GroupResource, namespace, name string) error {
 	if c.Authorize == nil {
 		return apierrors.NewForbidden(r, name, errNoClient)
-	}
-	if verb == "get" && r.Group == "" && r.Resource == object.Namespaces {
-		namespace = name // the request for a Namespace is in that namespace
 	}
 	return c.Authorize(verb, r, namespace, name)
 }

@@ -18,6 +18,7 @@ func TestZeroClient(t *testing.T) {
 		return map[string]error{
 			"May":         c.May("get", key),
 			"MayResource": c.MayResource("list", schema.GroupResource{Resource: "configmaps"}, "n", ""),
+			"Everywhere":  c.MayEverywhere("get", schema.GroupResource{Resource: "configmaps"}, "a"),
 			"MutateNew":   c.MutateNew(t.Context(), v, key, &corev1.ConfigMap{}, true),
 			"MayCreate":   c.MayCreate(t.Context(), v, key, &corev1.ConfigMap{}, true),
 		}
@@ -25,6 +26,29 @@ func TestZeroClient(t *testing.T) {
 	for name, err := range ask(Client{Name: "system:masters"}) {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s of the zero Client: %v", name, err)
+		}
+	}
+}
+
+// TestNamespaceIsAskedInItself: a right on one Namespace is asked in that namespace, as kube-apiserver asks it, so that a Role
+// there can give it; a right in all namespaces is not.
+func TestNamespaceIsAskedInItself(t *testing.T) {
+	var in string
+	c := Client{Authorize: func(_ string, _ schema.GroupResource, namespace, _ string) error { in = namespace; return nil }}
+	for _, resource := range []string{"namespaces", "namespaces/status"} {
+		for verb, want := range map[string]string{"get": "n", "update": "n", "delete": "n", "history": "n", "confirm-cascade": "n", "create": "", "list": ""} {
+			r := schema.GroupResource{Resource: resource}
+			if err := c.MayResource(verb, r, "", "n"); err != nil || in != want {
+				t.Errorf("%s of %s is asked in %q, want %q: %v", verb, resource, in, want, err)
+			}
+			if err := c.MayEverywhere(verb, r, "n"); err != nil || in != "" {
+				t.Errorf("%s of %s everywhere is asked in %q: %v", verb, resource, in, err)
+			}
+		}
+	}
+	for _, key := range []object.Key{{Kind: "namespaces.example.com", Name: "n"}, {Kind: "nodes", Name: "n"}} {
+		if err := c.May("get", key); err != nil || in != "" {
+			t.Errorf("get of %s is asked in %q: %v", key, in, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -65,7 +66,7 @@ func (a *Archive) targetRevert(ctx context.Context, client kind.Client, n *names
 
 // mayReadPast returns why the client may not read the past of an object, or of all of a kind in a namespace, or nil.
 func (a *Archive) mayReadPast(ctx context.Context, client kind.Client, key object.Key, revision int64) error {
-	verb, everywhere := "get", object.Key{Kind: key.Kind, Name: key.Name}
+	verb, what := "get", schema.ParseGroupResource(key.Kind)
 	if key.Name == "" {
 		verb = "list"
 	}
@@ -76,7 +77,7 @@ func (a *Archive) mayReadPast(ctx context.Context, client kind.Client, key objec
 	if key.Kind == object.Namespaces {
 		namespace = key.Name
 	}
-	if namespace == "" || client.May(verb, everywhere) == nil && client.May("history", everywhere) == nil {
+	if namespace == "" || client.MayEverywhere(verb, what, key.Name) == nil && client.MayEverywhere("history", what, key.Name) == nil {
 		return nil
 	}
 	own, err := history.SameNamespace(ctx, a.store, namespace, revision)
