@@ -106,9 +106,9 @@ func TestWriteRestoreRemarks(t *testing.T) {
 // TestUndoIsOfADeletion: undo calls back the client's newest deletion that is not restored: no cascade of another client,
 // and none that objects of a backup are in, which is newer here.
 func TestUndoIsOfADeletion(t *testing.T) {
-	cascade := func(name, by string, minute, restored int) string {
-		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"requestedBy":%q,"startedAt":"2026-01-01T00:%02d:00Z","root":{"kind":"Namespace","name":"shop"}},"status":{"removed":2,"restored":%d}}`,
-			name, by, minute, restored)
+	cascade := func(name, by string, millisecond, restored int) string { // all in one second
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"requestedBy":%q,"startedAt":"2026-01-01T00:00:00.%03d000Z","root":{"kind":"Namespace","name":"shop"}},"status":{"removed":2,"restored":%d}}`,
+			name, by, millisecond, restored)
 	}
 	list := `{"items":[` + strings.Join([]string{
 		cascade("backup-20260101-0a0b0c0d0e", "me", 9, 0), cascade("b-of-another", "other", 8, 0), cascade("c-restored", "me", 7, 2),

@@ -151,7 +151,7 @@ func (l *look) read(ctx context.Context, id string) (*v1.Cascade, error) {
 		}
 	}
 	gvk := l.names.gvk(found.Root.Kind)
-	started := metav1.NewTime(time.UnixMilli(found.StartedAt).UTC())
+	started := metav1.NewMicroTime(time.UnixMilli(found.StartedAt).UTC())
 	c := &v1.Cascade{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: "Cascade"},
 		ObjectMeta: metav1.ObjectMeta{Name: id, Namespace: found.Root.Namespace, UID: types.UID(id), CreationTimestamp: metav1.NewTime(started.Truncate(time.Second))},
@@ -170,7 +170,7 @@ func (l *look) read(ctx context.Context, id string) (*v1.Cascade, error) {
 		c.Namespace = found.Root.Name // as in the archive: a Namespace is in itself
 	}
 	if found.LastRemovedAt > 0 {
-		at := metav1.NewTime(time.UnixMilli(found.LastRemovedAt).UTC())
+		at := metav1.NewMicroTime(time.UnixMilli(found.LastRemovedAt).UTC())
 		c.Spec.LastRemovedAt = &at
 	}
 	return c, nil

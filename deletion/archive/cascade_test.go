@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -28,6 +29,10 @@ func (w *world) cascades(q kind.SourceQuery) string {
 	for _, c := range got.(*v1.CascadeList).Items {
 		if c.Spec.RequestedBy != "alice" || c.Spec.RequestID == "" || c.Spec.StartedAt.IsZero() || c.Status.Removed > 0 && (c.Spec.LastRemovedAt == nil || c.Status.Bytes == 0) {
 			w.Errorf("cascade %+v", c)
+		}
+		var read v1.CascadeSpec // by a client, which undoes the newest: of those in one second, too
+		if text, err := json.Marshal(c.Spec); err != nil || json.Unmarshal(text, &read) != nil || !read.StartedAt.Equal(&c.Spec.StartedAt) || !read.LastRemovedAt.Equal(c.Spec.LastRemovedAt) {
+			w.Errorf("cascade %s: a client reads %+v of %+v: %v", c.Name, read, c.Spec, err)
 		}
 		if ended := c.Status.State != v1.CascadeRunning && c.Status.State != v1.CascadeHeld; ended != (c.Status.ExpiresAt != nil) {
 			w.Errorf("cascade %s is %s and expires at %v", c.Name, c.Status.State, c.Status.ExpiresAt)

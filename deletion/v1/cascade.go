@@ -29,10 +29,11 @@ type CascadeSpec struct {
 	RequestID string `json:"requestID,omitempty"`
 	// ConfirmedBy is the client that confirmed the deletion while the guard held it, the last one. Absent: none did.
 	ConfirmedBy string `json:"confirmedBy,omitempty"`
-	// StartedAt is when the first object was marked or removed.
-	StartedAt metav1.Time `json:"startedAt"`
+	// StartedAt is when the first object was marked or removed. Like LastRemovedAt it tells
+	// deletions of one second apart.
+	StartedAt metav1.MicroTime `json:"startedAt"`
 	// LastRemovedAt is when the last object was removed. Absent: none was.
-	LastRemovedAt *metav1.Time `json:"lastRemovedAt,omitempty"`
+	LastRemovedAt *metav1.MicroTime `json:"lastRemovedAt,omitempty"`
 }
 
 // CascadeState is what a cascade is doing.

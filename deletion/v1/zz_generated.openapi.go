@@ -421,14 +421,14 @@ func schema_exeunt_exeunt_deletion_v1_CascadeSpec(ref common.ReferenceCallback) 
 					},
 					"startedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "StartedAt is when the first object was marked or removed.",
-							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+							Description: "StartedAt is when the first object was marked or removed. Like LastRemovedAt it tells deletions of one second apart.",
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime"),
 						},
 					},
 					"lastRemovedAt": {
 						SchemaProps: spec.SchemaProps{
 							Description: "LastRemovedAt is when the last object was removed. Absent: none was.",
-							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.Time"),
+							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime"),
 						},
 					},
 				},
@@ -436,7 +436,7 @@ func schema_exeunt_exeunt_deletion_v1_CascadeSpec(ref common.ReferenceCallback) 
 			},
 		},
 		Dependencies: []string{
-			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "k8s.io/apimachinery/pkg/apis/meta/v1.Time"},
+			"github.com/exeunt/exeunt/deletion/v1.ObjectReference", "k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime"},
 	}
 }
 

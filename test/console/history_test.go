@@ -94,6 +94,7 @@ func travelled(p *tab, namespace string) {
 	p.press("What would going back to this change?")
 	p.see("1 would be created, 0 changed, 0 deleted.")
 	p.click("#revert-now")
+	in("wait", "--for=create", "configmap/paint", "--timeout=1m") // the page shows the colour of then already
 	p.see("colour: green")
 	if got := in("get", "configmap", "paint", "-o", "jsonpath={.metadata.uid}"); got != uid {
 		p.t.Errorf("it came back with the uid %s, and had %s", got, uid)
