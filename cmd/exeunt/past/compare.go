@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -55,7 +56,7 @@ func Changed(was, is *unstructured.Unstructured) ([]v1.Change, error) {
 	return v1.Differences(texts[0], texts[1])
 }
 
-// state is objects by their names.
+// state is objects by their names, as people see them, and their groups: two groups may have kinds of one name.
 type state map[string]*unstructured.Unstructured
 
 // Compare compares an object, or the content of a namespace, at two times.
@@ -65,9 +66,10 @@ func Compare(ctx context.Context, s Session, args []string, from, to string, not
 		return nil, err
 	}
 	var states [2]state
+	left := map[schema.GroupVersionKind]string{}
 	for i, when := range []string{from, to} {
 		if name, isNamespace := strings.CutPrefix(path, "/api/v1/namespaces/"); isNamespace && !strings.Contains(name, "/") {
-			states[i], err = content(ctx, s, name, when, notes)
+			states[i], err = content(ctx, s, name, when, left)
 		} else {
 			states[i], err = objectAt(ctx, s, path, when)
 		}
@@ -75,12 +77,19 @@ func Compare(ctx context.Context, s Session, args []string, from, to string, not
 			return nil, err
 		}
 	}
+	for _, note := range slices.Sorted(maps.Values(left)) {
+		fmt.Fprintln(notes, note)
+	}
 	found = []Difference{}
 	all := maps.Clone(states[0])
 	maps.Copy(all, states[1])
 	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if left[all[name].GroupVersionKind()] != "" { // it was seen at one of the times
+			continue
+		}
 		was, is := states[0][name], states[1][name]
-		d := Difference{Object: name, Created: was == nil, Deleted: is == nil}
+		shown, _, _ := strings.Cut(name, "\x00")
+		d := Difference{Object: shown, Created: was == nil, Deleted: is == nil}
 		if was != nil && is != nil {
 			if d.Changes, err = Changed(was, is); err != nil {
 				return nil, err
@@ -98,7 +107,7 @@ func (all state) add(o *unstructured.Unstructured) {
 	if o.GetNamespace() != "" {
 		name = o.GetNamespace() + " " + name
 	}
-	all[name] = o
+	all[name+"\x00"+o.GroupVersionKind().Group] = o
 }
 
 // objectAt is an object at a time; none if it did not exist.
@@ -118,8 +127,8 @@ func objectAt(ctx context.Context, s Session, path, when string) (state, error) 
 }
 
 // content is the objects of a namespace at a time, with the Namespace and without their status. Kinds whose history is not
-// kept, or not for this client, are left out with a note.
-func content(ctx context.Context, s Session, namespace, when string, notes io.Writer) (state, error) {
+// kept, or not for this client, are left out, and added to left with a note.
+func content(ctx context.Context, s Session, namespace, when string, left map[schema.GroupVersionKind]string) (state, error) {
 	all, err := objectAt(ctx, s, "/api/v1/namespaces/"+namespace, when)
 	if err != nil {
 		return nil, err
@@ -135,26 +144,60 @@ func content(ctx context.Context, s Session, namespace, when string, notes io.Wr
 		}
 		prefix = "/at/" + then
 	}
-	for _, group := range s.Kinds() {
-		version := group.Group.PreferredVersion.Version
-		for _, r := range group.VersionedResources[version] {
-			if !r.Namespaced || !slices.Contains(r.Verbs, "history") {
-				continue
-			}
-			gvr := schema.GroupVersionResource{Group: group.Group.Name, Version: version, Resource: r.Name}
-			revision, err := all.list(ctx, s, prefix+ResourcePath(gvr, namespace), gvr.GroupVersion().WithKind(r.Kind))
-			switch {
-			case prefix != "" && apierrors.IsNotFound(err): // its definition is younger
-			case apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) && len(all) > 0:
-				fmt.Fprintf(notes, "%s are left out: %v\n", gvr.Resource, err)
-			case err != nil:
-				return nil, err
-			case prefix != "":
-				prefix = "/at/" + revision // all lists are of one version
-			}
+	kinds, err := kindsOf(ctx, s, prefix)
+	if err != nil {
+		return nil, err
+	}
+	for gvr, gvk := range kinds {
+		revision, err := all.list(ctx, s, prefix+ResourcePath(gvr, namespace), gvk)
+		switch {
+		case prefix != "" && apierrors.IsNotFound(err): // its definition is younger
+		case apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) && len(all) > 0:
+			left[gvk] = fmt.Sprintf("%s are left out: %v", gvr.Resource, err)
+		case err != nil:
+			return nil, err
+		case prefix != "":
+			prefix = "/at/" + revision // all lists are of one version
 		}
 	}
 	return all, nil
+}
+
+// kindsOf is the kinds of today that are in namespaces and have a history, and those of a time whose definition is gone since.
+func kindsOf(ctx context.Context, s Session, prefix string) (map[schema.GroupVersionResource]schema.GroupVersionKind, error) {
+	kinds, today := map[schema.GroupVersionResource]schema.GroupVersionKind{}, map[schema.GroupResource]bool{}
+	add := func(gv schema.GroupVersion, r metav1.APIResource) {
+		if r.Namespaced && slices.Contains(r.Verbs, "history") {
+			kinds[gv.WithResource(r.Name)] = gv.WithKind(r.Kind)
+		}
+	}
+	for _, group := range s.Kinds() {
+		gv := schema.GroupVersion{Group: group.Group.Name, Version: group.Group.PreferredVersion.Version}
+		for _, r := range group.VersionedResources[gv.Version] {
+			today[gv.WithResource(r.Name).GroupResource()] = true
+			add(gv, r)
+		}
+	}
+	var groups metav1.APIGroupList
+	if prefix == "" {
+		return kinds, nil
+	}
+	if err := s.Send(ctx, http.MethodGet, prefix+"/apis", nil, &groups); err != nil {
+		return nil, err
+	}
+	for _, group := range groups.Groups {
+		var list metav1.APIResourceList
+		if err := s.Send(ctx, http.MethodGet, prefix+"/apis/"+group.PreferredVersion.GroupVersion, nil, &list); err != nil {
+			return nil, err
+		}
+		gv := schema.GroupVersion{Group: group.Name, Version: group.PreferredVersion.Version}
+		for _, r := range list.APIResources {
+			if !today[gv.WithResource(r.Name).GroupResource()] {
+				add(gv, r)
+			}
+		}
+	}
+	return kinds, nil
 }
 
 // list adds the objects of a path, and returns the version of the list.
