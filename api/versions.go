@@ -85,5 +85,5 @@ func (a *API) checkNamespace(ctx context.Context, info *genericrequest.RequestIn
 // seesAllPast reports whether a request has no namespace, or its client has the rights in all of them.
 func (a *API) seesAllPast(ctx context.Context, info *genericrequest.RequestInfo) bool {
 	client, what := a.client(ctx), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	return info.Namespace == "" || client.MayEverywhere("history", what, info.Name) == nil && client.MayEverywhere(info.Verb, what, info.Name) == nil
+	return info.Namespace == "" || client.MayIn("", "history", what, info.Name) == nil && client.MayIn("", info.Verb, what, info.Name) == nil
 }

@@ -72,15 +72,11 @@ func (c Client) MayResource(verb string, r schema.GroupResource, namespace, name
 	if r.Group == "" && resource == object.Namespaces && verb != "create" && verb != "list" {
 		namespace = name // a request for one Namespace is in that namespace
 	}
-	return c.authorize(verb, r, namespace, name)
+	return c.MayIn(namespace, verb, r, name)
 }
 
-// MayEverywhere is MayResource in all namespaces, also in earlier ones that had the name of one of today.
-func (c Client) MayEverywhere(verb string, r schema.GroupResource, name string) error {
-	return c.authorize(verb, r, "", name)
-}
-
-func (c Client) authorize(verb string, r schema.GroupResource, namespace, name string) error {
+// MayIn is MayResource in just this namespace, or in all if it is empty: also in earlier ones that had the name of one of today.
+func (c Client) MayIn(namespace, verb string, r schema.GroupResource, name string) error {
 	if c.Authorize == nil {
 		return apierrors.NewForbidden(r, name, errNoClient)
 	}

@@ -18,7 +18,7 @@ func TestZeroClient(t *testing.T) {
 		return map[string]error{
 			"May":         c.May("get", key),
 			"MayResource": c.MayResource("list", schema.GroupResource{Resource: "configmaps"}, "n", ""),
-			"Everywhere":  c.MayEverywhere("get", schema.GroupResource{Resource: "configmaps"}, "a"),
+			"MayIn":       c.MayIn("", "get", schema.GroupResource{Resource: "configmaps"}, "a"),
 			"MutateNew":   c.MutateNew(t.Context(), v, key, &corev1.ConfigMap{}, true),
 			"MayCreate":   c.MayCreate(t.Context(), v, key, &corev1.ConfigMap{}, true),
 		}
@@ -41,7 +41,7 @@ func TestNamespaceIsAskedInItself(t *testing.T) {
 			if err := c.MayResource(verb, r, "", "n"); err != nil || in != want {
 				t.Errorf("%s of %s is asked in %q, want %q: %v", verb, resource, in, want, err)
 			}
-			if err := c.MayEverywhere(verb, r, "n"); err != nil || in != "" {
+			if err := c.MayIn("", verb, r, "n"); err != nil || in != "" {
 				t.Errorf("%s of %s everywhere is asked in %q: %v", verb, resource, in, err)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/restmapper"
 
 	"github.com/exeunt/exeunt/cmd/exeunt/past"
 	v1 "github.com/exeunt/exeunt/deletion/v1"
@@ -66,9 +65,6 @@ func (s *session) Send(ctx context.Context, method, path string, query map[strin
 func (s *session) Put(ctx context.Context, method, path string, patch types.PatchType, body, into any) error {
 	return send(ctx, s.client.rest, request{method: method, path: path, body: body, patch: patch}, into)
 }
-
-// Kinds implements past.Session.
-func (s *session) Kinds() []*restmapper.APIGroupResources { return s.client.kinds }
 
 // Restore implements past.Session.
 func (s *session) Restore(ctx context.Context, spec v1.RestoreSpec, notes io.Writer) (v1.RestoreStatus, error) {

@@ -77,7 +77,7 @@ func (a *Archive) mayReadPast(ctx context.Context, client kind.Client, key objec
 	if key.Kind == object.Namespaces {
 		namespace = key.Name
 	}
-	if namespace == "" || client.MayEverywhere(verb, what, key.Name) == nil && client.MayEverywhere("history", what, key.Name) == nil {
+	if namespace == "" || client.MayIn("", verb, what, key.Name) == nil && client.MayIn("", "history", what, key.Name) == nil {
 		return nil
 	}
 	own, err := history.SameNamespace(ctx, a.store, namespace, revision)

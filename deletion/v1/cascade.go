@@ -29,8 +29,7 @@ type CascadeSpec struct {
 	RequestID string `json:"requestID,omitempty"`
 	// ConfirmedBy is the client that confirmed the deletion while the guard held it, the last one. Absent: none did.
 	ConfirmedBy string `json:"confirmedBy,omitempty"`
-	// StartedAt is when the first object was marked or removed. Like LastRemovedAt it tells
-	// deletions of one second apart.
+	// StartedAt is when the first object was marked or removed.
 	StartedAt metav1.MicroTime `json:"startedAt"`
 	// LastRemovedAt is when the last object was removed. Absent: none was.
 	LastRemovedAt *metav1.MicroTime `json:"lastRemovedAt,omitempty"`

@@ -421,7 +421,7 @@ func schema_exeunt_exeunt_deletion_v1_CascadeSpec(ref common.ReferenceCallback) 
 					},
 					"startedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "StartedAt is when the first object was marked or removed. Like LastRemovedAt it tells deletions of one second apart.",
+							Description: "StartedAt is when the first object was marked or removed.",
 							Ref:         ref("k8s.io/apimachinery/pkg/apis/meta/v1.MicroTime"),
 						},
 					},

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,13 +64,14 @@ func Compare(ctx context.Context, s Session, args []string, from, to string, not
 	if err != nil {
 		return nil, err
 	}
-	var states [2]state
-	left := map[schema.GroupVersionKind]string{}
+	states, left := [2]state{}, map[schema.GroupVersionKind]string{}
 	for i, when := range []string{from, to} {
-		if name, isNamespace := strings.CutPrefix(path, "/api/v1/namespaces/"); isNamespace && !strings.Contains(name, "/") {
-			states[i], err = content(ctx, s, name, when, left)
-		} else {
-			states[i], err = objectAt(ctx, s, path, when)
+		prefix, err := at(when)
+		if err == nil {
+			states[i], err = objectAt(ctx, s, prefix+path)
+		}
+		if name, isNamespace := strings.CutPrefix(path, "/api/v1/namespaces/"); err == nil && isNamespace && !strings.Contains(name, "/") {
+			err = states[i].addContent(ctx, s, name, prefix, left)
 		}
 		if err != nil {
 			return nil, err
@@ -103,22 +103,14 @@ func Compare(ctx context.Context, s Session, args []string, from, to string, not
 }
 
 func (all state) add(o *unstructured.Unstructured) {
-	name := strings.ToLower(o.GetKind()) + "/" + o.GetName()
-	if o.GetNamespace() != "" {
-		name = o.GetNamespace() + " " + name
-	}
+	name := strings.TrimSpace(o.GetNamespace() + " " + strings.ToLower(o.GetKind()) + "/" + o.GetName())
 	all[name+"\x00"+o.GroupVersionKind().Group] = o
 }
 
 // objectAt is an object at a time; none if it did not exist.
-func objectAt(ctx context.Context, s Session, path, when string) (state, error) {
+func objectAt(ctx context.Context, s Session, path string) (state, error) {
 	all, o := state{}, &unstructured.Unstructured{}
-	var err error
-	if when == "now" {
-		err = s.Send(ctx, http.MethodGet, path, nil, &o.Object)
-	} else {
-		err = at(ctx, s, when, path, &o.Object)
-	}
+	err := s.Send(ctx, http.MethodGet, path, nil, &o.Object)
 	if apierrors.IsNotFound(err) {
 		return all, nil
 	}
@@ -126,74 +118,49 @@ func objectAt(ctx context.Context, s Session, path, when string) (state, error) 
 	return all, err
 }
 
-// content is the objects of a namespace at a time, with the Namespace and without their status. Kinds whose history is not
+// addContent adds the objects of a namespace to the Namespace, without their status. Kinds whose history is not
 // kept, or not for this client, are left out, and added to left with a note.
-func content(ctx context.Context, s Session, namespace, when string, left map[schema.GroupVersionKind]string) (state, error) {
-	all, err := objectAt(ctx, s, "/api/v1/namespaces/"+namespace, when)
-	if err != nil {
-		return nil, err
-	}
+func (all state) addContent(ctx context.Context, s Session, namespace, prefix string, left map[schema.GroupVersionKind]string) error {
 	for _, o := range all {
 		delete(o.Object, "status")
 	}
-	prefix := ""
-	if when != "now" {
-		then, err := Parse(when, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		prefix = "/at/" + then
-	}
 	kinds, err := kindsOf(ctx, s, prefix)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for gvr, gvk := range kinds {
 		revision, err := all.list(ctx, s, prefix+ResourcePath(gvr, namespace), gvk)
 		switch {
-		case prefix != "" && apierrors.IsNotFound(err): // its definition is younger
 		case apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) && len(all) > 0:
 			left[gvk] = fmt.Sprintf("%s are left out: %v", gvr.Resource, err)
 		case err != nil:
-			return nil, err
+			return err
 		case prefix != "":
 			prefix = "/at/" + revision // all lists are of one version
 		}
 	}
-	return all, nil
+	return nil
 }
 
-// kindsOf is the kinds of today that are in namespaces and have a history, and those of a time whose definition is gone since.
+// kindsOf is the kinds at a time that are in namespaces and have a history.
 func kindsOf(ctx context.Context, s Session, prefix string) (map[schema.GroupVersionResource]schema.GroupVersionKind, error) {
-	kinds, today := map[schema.GroupVersionResource]schema.GroupVersionKind{}, map[schema.GroupResource]bool{}
-	add := func(gv schema.GroupVersion, r metav1.APIResource) {
-		if r.Namespaced && slices.Contains(r.Verbs, "history") {
-			kinds[gv.WithResource(r.Name)] = gv.WithKind(r.Kind)
-		}
-	}
-	for _, group := range s.Kinds() {
-		gv := schema.GroupVersion{Group: group.Group.Name, Version: group.Group.PreferredVersion.Version}
-		for _, r := range group.VersionedResources[gv.Version] {
-			today[gv.WithResource(r.Name).GroupResource()] = true
-			add(gv, r)
-		}
-	}
 	var groups metav1.APIGroupList
-	if prefix == "" {
-		return kinds, nil
-	}
 	if err := s.Send(ctx, http.MethodGet, prefix+"/apis", nil, &groups); err != nil {
 		return nil, err
 	}
+	versions := []schema.GroupVersion{{Version: "v1"}}
 	for _, group := range groups.Groups {
+		versions = append(versions, schema.GroupVersion{Group: group.Name, Version: group.PreferredVersion.Version})
+	}
+	kinds := map[schema.GroupVersionResource]schema.GroupVersionKind{}
+	for _, gv := range versions {
 		var list metav1.APIResourceList
-		if err := s.Send(ctx, http.MethodGet, prefix+"/apis/"+group.PreferredVersion.GroupVersion, nil, &list); err != nil {
+		if err := s.Send(ctx, http.MethodGet, prefix+strings.TrimSuffix(ResourcePath(gv.WithResource(""), ""), "/"), nil, &list); err != nil {
 			return nil, err
 		}
-		gv := schema.GroupVersion{Group: group.Name, Version: group.PreferredVersion.Version}
 		for _, r := range list.APIResources {
-			if !today[gv.WithResource(r.Name).GroupResource()] {
-				add(gv, r)
+			if r.Namespaced && slices.Contains(r.Verbs, "history") {
+				kinds[gv.WithResource(r.Name)] = gv.WithKind(r.Kind)
 			}
 		}
 	}

@@ -7,20 +7,16 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/restmapper"
 )
 
 // answers is a Session whose server has these documents, by their paths. An empty one has expired.
 type answers struct {
 	Session
 	documents map[string]string
-	kinds     []*restmapper.APIGroupResources
 }
 
-func (a answers) Find([]string) (string, error)          { return "/api/v1/namespaces/shop", nil }
-func (a answers) Kinds() []*restmapper.APIGroupResources { return a.kinds }
+func (a answers) Find([]string) (string, error) { return "/api/v1/namespaces/shop", nil }
 
 func (a answers) Send(_ context.Context, _, path string, _ map[string]string, into any) error {
 	switch text, found := a.documents[path]; {
@@ -33,19 +29,17 @@ func (a answers) Send(_ context.Context, _, path string, _ map[string]string, in
 	}
 }
 
-func served(group, version string, resources ...metav1.APIResource) *restmapper.APIGroupResources {
-	return &restmapper.APIGroupResources{
-		Group:              metav1.APIGroup{Name: group, PreferredVersion: metav1.GroupVersionForDiscovery{Version: version}},
-		VersionedResources: map[string][]metav1.APIResource{version: resources},
-	}
-}
-
 // TestCompareNamespace: what changed in a namespace names objects of kinds whose definition is gone since, and those of two groups
 // that have one name of a kind. A kind that cannot be read at one of the times is left out of both, with one note.
 func TestCompareNamespace(t *testing.T) {
 	t.Parallel()
-	resource := func(name, kind string) metav1.APIResource {
-		return metav1.APIResource{Name: name, Kind: kind, Namespaced: true, Verbs: metav1.Verbs{"get", "list", "history"}}
+	resources := func(of ...string) string {
+		var all []string
+		for _, r := range of {
+			name, kind, _ := strings.Cut(r, " ")
+			all = append(all, `{"name":"`+name+`","kind":"`+kind+`","namespaced":true,"verbs":["list","history"]}`)
+		}
+		return `{"resources":[` + strings.Join(all, ",") + `,{"name":"wholes","kind":"Whole","verbs":["history"]}]}`
 	}
 	list := func(revision string, items ...string) string {
 		return `{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":"` + revision + `"},"items":[` + strings.Join(items, ",") + `]}`
@@ -54,20 +48,19 @@ func TestCompareNamespace(t *testing.T) {
 		return `{"apiVersion":"v1","kind":"Item","metadata":{"name":"` + name + `","namespace":"shop"},"spec":"` + value + `","status":{"at":"` + value + `"}}`
 	}
 	const then, later, namespace = "/at/2026-11-17T10:00:00Z", "/at/7", "/api/v1/namespaces/shop"
-	s := answers{kinds: []*restmapper.APIGroupResources{
-		served("", "v1", resource("services", "Service")), served("x.dev", "v1", resource("services", "Service"), resource("late", "Late"), resource("unkept", "Unkept")),
-	}}
 	space := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"shop"}}`
-	s.documents = map[string]string{
+	s := answers{documents: map[string]string{
 		then + namespace: space, namespace: space,
-		then + "/apis":                            `{"groups":[{"name":"x.dev","preferredVersion":{"groupVersion":"x.dev/v1","version":"v1"}},{"name":"gone.dev","preferredVersion":{"groupVersion":"gone.dev/v1","version":"v1"}}]}`,
-		then + "/apis/x.dev/v1":                   `{"resources":[{"name":"services","kind":"Service","namespaced":true,"verbs":["history"]}]}`,
-		then + "/apis/gone.dev/v1":                `{"resources":[{"name":"parts","kind":"Part","namespaced":true,"verbs":["history"]},{"name":"wholes","kind":"Whole","verbs":["history"]}]}`,
+		then + "/api/v1": resources("services Service"), "/api/v1": resources("services Service"),
+		then + "/apis": `{"groups":[{"name":"x.dev","preferredVersion":{"version":"v1"}},{"name":"gone.dev","preferredVersion":{"version":"v1"}}]}`, "/apis": `{"groups":[{"name":"x.dev","preferredVersion":{"version":"v1"}}]}`,
+		then + "/apis/x.dev/v1":                   resources("services Service", "unkept Unkept"),
+		"/apis/x.dev/v1":                          resources("services Service", "late Late", "unkept Unkept"),
+		then + "/apis/gone.dev/v1":                resources("parts Part"),
 		namespace + "/services":                   list("9", object("a", "1"), object("b", "1")),
 		"/apis/x.dev/v1/namespaces/shop/services": list("9", object("a", "2")),
 		"/apis/x.dev/v1/namespaces/shop/late":     list("9", object("l", "1")),
 		"/apis/x.dev/v1/namespaces/shop/unkept":   list("9", object("u", "1")),
-	}
+	}}
 	for _, at := range []string{then, later} { // the lists after the first are of its version
 		s.documents[at+namespace+"/services"] = list("7", object("a", "1"))
 		s.documents[at+"/apis/x.dev/v1/namespaces/shop/services"] = list("7", object("a", "1"))

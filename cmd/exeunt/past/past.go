@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/restmapper"
 
 	v1 "github.com/exeunt/exeunt/deletion/v1"
 )
@@ -29,7 +27,6 @@ type Session interface {
 	// Target is a Restore of the one object that the arguments name.
 	Target(args []string) (v1.RestoreSpec, error)
 	Send(ctx context.Context, method, path string, query map[string]string, into any) error
-	Kinds() []*restmapper.APIGroupResources
 	// Restore sends a Restore and waits for its end.
 	Restore(ctx context.Context, spec v1.RestoreSpec, notes io.Writer) (v1.RestoreStatus, error)
 	// Print writes a value as the flags say, or as text. A list has its items.
@@ -100,13 +97,13 @@ func ResourcePath(r schema.GroupVersionResource, namespace string) string {
 	return path + "/" + r.Resource
 }
 
-// at reads what a path answered at a time or a version.
-func at(ctx context.Context, s Session, when, path string, into any) error {
-	then, err := Parse(when, time.Now())
-	if err != nil {
-		return err
+// at is the beginning of the paths that answer as of a time or a version; empty for now.
+func at(when string) (string, error) {
+	if when == "now" {
+		return "", nil
 	}
-	return s.Send(ctx, http.MethodGet, "/at/"+then+path, nil, into)
+	then, err := Parse(when, time.Now())
+	return "/at/" + then, err
 }
 
 func unset(value string) string {

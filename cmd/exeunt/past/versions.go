@@ -41,8 +41,12 @@ among them. With --at, show the object as it was. It needs the verb history on t
 				return err
 			}
 			if when != "" {
+				prefix, err := at(when)
 				var then map[string]any
-				if err := at(cmd.Context(), s, when, path, &then); err != nil {
+				if err == nil {
+					err = s.Send(cmd.Context(), http.MethodGet, prefix+path, nil, &then)
+				}
+				if err != nil {
 					return err
 				}
 				return s.Print(cmd.OutOrStdout(), then, nil)
