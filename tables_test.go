@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -219,6 +220,40 @@ func TestTablesHaveOneOwner(t *testing.T) {
 		}
 	}
 }
+
+// TestSQLMeetsBothEngines: where SQL on a table stands, tests run on both engines with -short too, as in make test: those
+// of the package, or of one above it.
+func TestSQLMeetsBothEngines(t *testing.T) {
+	tables := schemaTables(t)
+	both, speaks := map[string]bool{}, map[string]bool{}
+	for _, s := range sources(t) {
+		if ownModule(s.dir()) {
+			continue
+		}
+		if s.test() {
+			text, err := os.ReadFile(s.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			both[s.dir()] = both[s.dir()] || onBoth.Match(text)
+			continue
+		}
+		for _, use := range tablesIn(t, s.path) {
+			speaks[s.dir()] = speaks[s.dir()] || tables[use.table]
+		}
+	}
+	for dir := range speaks {
+		above := dir
+		for !both[above] && above != "." {
+			above = path.Dir(above)
+		}
+		if speaks[dir] && !both[above] {
+			t.Errorf("package %s has SQL, and no test of it calls dbtest.MainBoth or dbtest.Both", dir)
+		}
+	}
+}
+
+var onBoth = regexp.MustCompile(`\bdbtest\.(?:MainBoth|Both)\(`)
 
 // tableUse is a table that a string literal names, and the constant or variable
 // that the literal belongs to; empty inside a function.

@@ -15,7 +15,7 @@ import (
 // deleted and is created again without a restart, on one server and on two replicas. The
 // others cannot be deleted.
 func TestNamespacesReturn(t *testing.T) {
-	for _, engine := range dbtest.EnginesOf(t) {
+	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
 			database := dbtest.Open(t, engine)
 			first := Config{Data: filepath.Join(t.TempDir(), "data"), Database: database}

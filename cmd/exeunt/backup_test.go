@@ -25,7 +25,7 @@ import (
 // the backup can be pulled after the restore. Without the blobs the server does not
 // start.
 func TestBackup(t *testing.T) {
-	for _, engine := range dbtest.EnginesOf(t) {
+	for _, engine := range dbtest.Engines() {
 		t.Run(string(engine), func(t *testing.T) {
 			t.Parallel()
 			name, tools := "SQLite", []string{"sqlite3"}

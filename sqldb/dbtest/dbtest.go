@@ -59,12 +59,13 @@ func MainBoth(m *testing.M) {
 // Engines lists the engines.
 func Engines() []sqldb.Engine { return []sqldb.Engine{sqldb.SQLite, sqldb.Postgres} }
 
-// EnginesOf lists those that a test runs on: with -short one, which its name decides, unless SQL is the subject of its package.
+// EnginesOf lists those that a test runs on: with -short one, which its name decides, unless SQL is the subject of its package. It is
+// PostgreSQL for one test in four, because a test costs there twice to four times the processor.
 func EnginesOf(t *testing.T) []sqldb.Engine {
 	if !testing.Short() || both.Load() {
 		return Engines()
 	}
-	i := crc32.ChecksumIEEE([]byte(t.Name())) % 2
+	i := crc32.ChecksumIEEE([]byte(t.Name())) % 4 / 3
 	return Engines()[i : i+1]
 }
 
