@@ -124,7 +124,10 @@ func (e *Expirer) fill(ctx context.Context, c *calendar, j *judge) error {
 			if err != nil {
 				c.status.Failed, c.status.Problem = c.status.Failed+1, err.Error()
 			}
-			if d.Policy == c.policy && !d.At.After(c.until) {
+			switch {
+			case d.Policy != c.policy:
+				c.countOther(ctx, j, o, restored[o.UID], d)
+			case !d.At.After(c.until):
 				c.add(o, d)
 			}
 		}
@@ -162,6 +165,21 @@ func (c *calendar) add(o *store.Stored, d Due) {
 	c.status.Total++
 	if c.first = append(c.first, expiring{o.Key, o.UID, at}); len(c.first) >= 2*c.limit {
 		c.keepFirst()
+	}
+}
+
+// countOther counts an object whose time by the policy is over, and that something else takes before the policy does. The walk at the
+// policy's start counts it too.
+func (c *calendar) countOther(ctx context.Context, j *judge, o *store.Stored, restored time.Time, d Due) {
+	m, err := object.ParseMeta(o.Body)
+	if err != nil || d.By == "" {
+		return
+	}
+	if at := c.policy.due(&m, transitions(o.Body)); at.IsZero() || at.After(c.now) || !restored.IsZero() && !at.After(restored) {
+		return
+	}
+	if ok, err := j.selects(ctx, c.policy, o); err == nil && ok {
+		c.overdue++
 	}
 }
 
