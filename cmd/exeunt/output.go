@@ -190,6 +190,13 @@ func (p *printer) printf(format string, args ...any) {
 // line writes a line with writef.
 func (p *printer) line(format string, args ...any) { p.printf(format+"\n", args...) }
 
+// lines writes each as a line.
+func (p *printer) lines(all []string) {
+	for _, line := range all {
+		p.line("%s", line)
+	}
+}
+
 // table writes rows in columns, with this many blanks between them.
 func (p *printer) table(blanks int, rows [][]any) {
 	w := tabwriter.NewWriter(p, 0, 8, blanks, ' ', 0)

@@ -343,18 +343,14 @@ func newRegistryWhy() *cobra.Command {
 		Use: "why IMAGE", Short: "Show what keeps an image", Example: "  exeunt registry why shop/web:v1", Args: exactly(1, "IMAGE, for instance shop/web:v1"),
 	}, func(args []string) (request, error) {
 		return request{method: http.MethodGet, path: registryPath + "/holds", parameters: map[string]string{"image": args[0]}}, nil
-	}, inText(func(h *collect.Holds, p *printer) {
-		for _, line := range h.Lines() {
-			p.line("%s", line)
-		}
-	}))
+	}, inText(func(h *collect.Holds, p *printer) { p.lines(h.Lines()) }))
 }
 
 func newRegistryRetention() *cobra.Command {
 	var days int
 	cmd := ask(&question{}, &cobra.Command{Use: "retention NAMESPACE [POLICY]", Short: "Show what retention policies would take now", Args: cobra.RangeArgs(1, 2)}, func(args []string) (request, error) {
 		return request{method: http.MethodGet, path: retain.Path, parameters: map[string]string{"namespace": args[0], "policy": strings.Join(args[1:], ""), "days": fmt.Sprint(days)}}, nil
-	}, inText(func(plan *retain.Plan, p *printer) { p.line("%s", strings.Join(plan.Lines(), "\n")) }))
+	}, inText(func(plan *retain.Plan, p *printer) { p.lines(plan.Lines()) }))
 	cmd.Flags().IntVar(&days, "days", 0, "show the pulls that would have failed, had the policies run for so many days")
 	return cmd
 }

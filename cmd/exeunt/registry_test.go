@@ -13,6 +13,9 @@ import (
 var registryAnswers = map[string]string{
 	"GET /exeunt/registry/gc": `{"paused":true,"collectManifests":true,"manifests":{"depth":3,"overdue":2,"claimed":1,"failing":1},
 "blobs":{"depth":1,"due":"2020-01-01T00:00:00Z"},"unlinks":{},"unlinkBytes":31457280,"givenBackBytes":1048576,"uploads":2,"abandonedUploads":1,"reviewAfter":{"tag_delete":"24h0m0s"}}`,
+	"GET /exeunt/registry/retention?days=0&namespace=shop&policy=": `{"repositories":[{"repository":"shop/web",
+"taken":[{"tag":"pr-1","policy":"pr","why":"older"}],"held":[{"tag":"v1","why":"immutable"}]}]}`,
+	"GET /exeunt/registry/holds?image=shop%2Fweb%3Av1": `{"repository":"shop/web","digest":"sha256:1","holds":[{"what":"tag","name":"v1"},{"what":"tag","name":"v2"}]}`,
 	"GET /exeunt/registry/gc/dry-run": `{"manifests":[{"repository":"r","digest":"sha256:1"},{"repository":"@5d7b","digest":"sha256:1"}],"tags":[{"repository":"r","name":"s.sig"}],
 "blobs":[{"digest":"sha256:2","size":7}],"uploads":1,"bytes":7}`,
 	"GET /exeunt/registry/deleted?repository=shop%2Fweb":                          `[{"repository":"shop/web","tag":"v1","digest":"sha256:1","event":"tag_delete","deletedAt":"2020-01-01T00:00:00Z","until":"2020-01-02T00:00:00Z"}]`,
@@ -54,6 +57,8 @@ func TestRegistry(t *testing.T) {
 		{[]string{"gc", "dry-run"}, "manifest  r@sha256:1\nmanifest  (deleted Repository 5d7b)@sha256:1\ntag       r:s.sig\nblob      sha256:2  7B\n2 manifests, 1 tag, 1 blob and 1 abandoned upload would go: 7B\n", false},
 		{[]string{"gc", "dry-run", "shop/web:v1"}, "1 manifest, 0 tags, 1 blob and 0 abandoned uploads would go: 9B\n", false},
 		{[]string{"gc", "dry-run", "shop/web"}, `"shop/web" has no tag: use, for instance, shop/web:v1`, true},
+		{[]string{"retention", "shop"}, "shop/web:pr-1 would go: policy pr, older\nshop/web:v1 stays: immutable\n1 tags would go\n", false},
+		{[]string{"why", "shop/web:v1"}, "  tag v1\n  tag v2\n", false},
 		{[]string{"gc", "run"}, "removed: 1 manifest, 2 blobs, the bytes of 3, 4 abandoned uploads\nmore is due", false},
 		{[]string{"gc", "review-after", "tag_delete", "1h"}, "tag_delete             1h0m0s", false},
 		{[]string{"gc", "review-after", "tag_delete", "1m"}, "  blob_delete            1m0s\n  existence_check        1h0m0s\n" +
