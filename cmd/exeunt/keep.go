@@ -54,15 +54,11 @@ lifecycle.exeunt.dev/keep-until, so it needs the right to patch the object.
 					return document{}, fmt.Errorf("keep %s: %w", about.Describe(ref), err)
 				}
 				return document{value: kept, text: func(p *printer) {
-					at, by := lifecycle.Expiry(&kept)
-					switch {
-					case again && by != "":
-						p.printf("%s expires at %s\n", about.Describe(ref), at.UTC().Format(time.RFC3339))
-					case again:
-						p.printf("%s is no longer kept\n", about.Describe(ref))
-					default:
-						p.printf("%s is kept until %s\n", about.Describe(ref), kept.Annotations[lifecycle.KeepUntil])
+					if again { // when it expires, policies say, too
+						p.printf("%s is no longer kept: exeunt why %s says when it expires\n", about.Describe(ref), about.Target(ref))
+						return
 					}
+					p.printf("%s is kept until %s\n", about.Describe(ref), kept.Annotations[lifecycle.KeepUntil])
 				}}, nil
 			})
 		},
