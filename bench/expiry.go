@@ -17,6 +17,8 @@ const (
 	// expiryPatience is how long RunExpiry waits after the last time: a controller manager with its default rate limit deletes
 	// 20 objects a second.
 	expiryPatience = 10 * time.Minute
+	// makers is how many clients make the objects, or more: their writes share commits.
+	makers = 32
 	// expiryRate is how many writes a second other clients make, if the configuration does not say.
 	expiryRate = 50
 )
@@ -56,12 +58,13 @@ func runExpiry(ctx context.Context, config Config, jobs bool) (Result, error) {
 	own := *others
 	own.path = collectionPath(own.expiryNamespace())
 	e := &expiring{session: &own, jobs: jobs, begin: time.Now().Truncate(time.Second), seen: map[int]bool{}}
-	lead := time.Duration(own.Objects) * 2 * time.Millisecond // 500 a second, with one write each
+	own.Clients = max(own.Clients, makers)
+	lead := time.Duration(own.Objects) * time.Millisecond // 1,000 a second, with one write each
 	if jobs {
 		own.path = strings.Replace(strings.Replace(own.path, "/api/v1/", "/apis/batch/v1/", 1), "/configmaps", "/jobs", 1)
-		lead *= 2
+		lead *= 4
 	}
-	lead = max(lead, 2*own.Duration) // for few objects on a busy machine
+	lead = max(lead, 2*own.Duration, time.Second) // for few objects on a busy machine, and connections
 	if err := ensureNamespace(ctx, own.pool.client(0), own.expiryNamespace(), ""); err != nil {
 		return Result{}, err
 	}
