@@ -57,6 +57,7 @@ type fetch struct {
 
 	clients   int           // that wait; guarded by mu of fetches
 	abandoned chan struct{} // closed when the last one has gone; others may come after it
+	abandon   sync.Once
 }
 
 // Close ends the fetches from upstreams, and writes what is counted. It follows the last request.
@@ -113,13 +114,8 @@ func (f *fetches) join(what string, fn func(ctx context.Context, one *fetch) err
 func (f *fetches) leave(one *fetch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if one.clients--; one.clients > 0 {
-		return
-	}
-	select {
-	case <-one.abandoned:
-	default:
-		close(one.abandoned)
+	if one.clients--; one.clients == 0 {
+		one.abandon.Do(func() { close(one.abandoned) })
 	}
 }
 

@@ -172,10 +172,8 @@ func (c *calendar) add(o *store.Stored, d Due) {
 // policy's start counts it too.
 func (c *calendar) countOther(ctx context.Context, j *judge, o *store.Stored, restored time.Time, d Due) {
 	m, err := object.ParseMeta(o.Body)
-	if err != nil || d.By == "" {
-		return
-	}
-	if at := c.policy.due(&m, transitions(o.Body)); at.IsZero() || at.After(c.now) || !restored.IsZero() && !at.After(restored) {
+	at := c.policy.due(&m, transitions(o.Body))
+	if err != nil || d.By == "" || at.IsZero() || at.After(c.now) || !restored.IsZero() && !at.After(restored) {
 		return
 	}
 	if ok, err := j.selects(ctx, c.policy, o); err == nil && ok {
