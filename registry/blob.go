@@ -39,12 +39,11 @@ func (r *Registry) blobGet(w http.ResponseWriter, req *http.Request, to Request)
 		if up, err = r.upstreamOf(req.Context(), to.Repository); up != nil && found {
 			up.Served(false, nil)
 		} else if up != nil {
-			var one *fetch
-			var streams bool
-			if one, streams, err = r.fetch(req.Context(), to, up, false, stored{}, to.Kind == BlobGet && req.Header.Get("Range") == ""); streams {
+			one, streams, failed := r.fetch(req.Context(), to, up, false, stored{}, to.Kind == BlobGet && req.Header.Get("Range") == "")
+			if streams {
 				return r.serveLive(w, req, to, one)
 			}
-			if err == nil {
+			if err = failed; err == nil {
 				b, found, err = find(req.Context(), to)
 			}
 		}

@@ -149,6 +149,7 @@ func New(c Config) *Registry {
 		now: c.Now, log: c.Logger, writer: newWriter(c.DB, c.Logger), types: mediaTypes{db: c.DB}, empty: emptyUploads{db: c.DB},
 	}
 	r.fetches.ctx, r.fetches.end = context.WithCancel(context.Background())
+	r.fetches.under = map[string]*fetch{}
 	r.SetQuotas(c.Quotas)
 	if c.Redirect {
 		r.redirect, _ = c.Blobs.(blobstore.Redirector)

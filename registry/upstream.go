@@ -85,15 +85,11 @@ func (f *fetches) share(ctx context.Context, what string, takesLive bool, fn fun
 func (f *fetches) join(what string, fn func(ctx context.Context, one *fetch) error) *fetch {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	one := f.under[what]
-	if one != nil {
+	if one := f.under[what]; one != nil {
 		one.clients++
 		return one
 	}
-	one = &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}, clients: 1, abandoned: make(chan struct{})}
-	if f.under == nil {
-		f.under = map[string]*fetch{}
-	}
+	one := &fetch{done: make(chan struct{}), live: live{begun: make(chan struct{})}, clients: 1, abandoned: make(chan struct{})}
 	f.under[what] = one
 	f.all.Go(func() {
 		defer close(one.done) // after it is no longer under way: so a client that saw its end does not join it again

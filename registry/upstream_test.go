@@ -16,7 +16,7 @@ type clients struct {
 }
 
 func newClients(t *testing.T) *clients {
-	c := &clients{end: make(chan error)}
+	c := &clients{end: make(chan error), f: fetches{under: map[string]*fetch{}}}
 	c.f.ctx, c.f.end = context.WithCancel(t.Context())
 	t.Cleanup(func() { c.f.end(); c.f.all.Wait() })
 	return c

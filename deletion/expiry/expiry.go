@@ -221,7 +221,7 @@ func (e *Expirer) delete(ctx context.Context, o *store.Stored, d Due) review.Ver
 	}
 	err := e.opts.Delete(ctx, user, o.Object, options)
 	if err != nil && d.Policy != nil {
-		if back := e.taker.giveBack(ctx, d.Policy); back != nil {
+		if back := (walker{e}).exec(context.WithoutCancel(ctx), returnTaken, string(d.Policy.UID), day(e.opts.Now())); back != nil {
 			return review.Failed(errors.Join(err, back))
 		}
 	}

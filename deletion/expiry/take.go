@@ -132,15 +132,6 @@ func (t *taker) postpone(p *Policy, rest []*take, now time.Time) {
 	t.refused[p.UID] = r
 }
 
-// giveBack takes back a take whose delete was refused.
-func (t *taker) giveBack(ctx context.Context, p *Policy) error {
-	return t.db.Transact(context.WithoutCancel(ctx), func(tx *sqldb.Tx) error {
-		var b sqldb.Batch
-		b.Exec(returnTaken, string(p.UID), day(t.now()))
-		return tx.Send(ctx, &b)
-	}, sqldb.Unsynced)
-}
-
 func day(at time.Time) int64 { return at.Unix() / (24 * 60 * 60) }
 
 // known is what the server knows about a policy besides the object.
