@@ -76,7 +76,7 @@ func (p *tab) measure() (script, now float64) {
 // TestCosts: the first page is at most 150,000 bytes over the wire, a page of a list is one request, and the time that scripts take
 // for each second of a busy deletion is logged: this test does not assert times.
 func TestCosts(t *testing.T) {
-	many := 5000
+	many := 30_000
 	if testing.Short() {
 		many = 300
 	}
