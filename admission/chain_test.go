@@ -1,7 +1,10 @@
 package admission_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	reviewv1 "k8s.io/api/admission/v1"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -214,7 +218,7 @@ func TestConfigurations(t *testing.T) {
 	must(client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, none))
 	must(client.CoreV1().ConfigMaps("n").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "limit"}, Data: map[string]string{"most": "3"}}, none))
 	must(registration.MutatingWebhookConfigurations().Create(ctx, &admissionv1.MutatingWebhookConfiguration{ObjectMeta: named, Webhooks: []admissionv1.MutatingWebhook{
-		{Name: "a.example.com", ClientConfig: hook, Rules: rules("services"), SideEffects: &side, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}}}}, none))
+		{Name: "a.example.com", ClientConfig: longWinded(t), Rules: rules("services"), SideEffects: &side, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}}}}, none))
 	must(registration.ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: named, Webhooks: []admissionv1.ValidatingWebhook{
 		{Name: "b.example.com", ClientConfig: hook, Rules: rules("limitranges"), SideEffects: &side, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}}}}, none))
 	must(registration.MutatingAdmissionPolicies().Create(ctx, &admissionv1.MutatingAdmissionPolicy{ObjectMeta: named, Spec: admissionv1.MutatingAdmissionPolicySpec{
@@ -250,7 +254,7 @@ func TestConfigurations(t *testing.T) {
 	_, checked := client.CoreV1().LimitRanges("n").Create(ctx, &corev1.LimitRange{ObjectMeta: named}, none)
 	for hook, err := range map[string]error{"a.example.com": changed, "b.example.com": checked} {
 		if err == nil || !strings.Contains(err.Error(), `failed calling webhook "`+hook) {
-			t.Errorf("with the unreachable webhook %s: %v", hook, err)
+			t.Errorf("with the failing webhook %s: %v", hook, err)
 		}
 	}
 	secret := func(name string) (*corev1.Secret, error) {
@@ -302,6 +306,24 @@ func TestConfigurations(t *testing.T) {
 	if _, err := secret("long"); err != nil {
 		t.Errorf("without policies: %v", err)
 	}
+}
+
+// longWinded is a webhook that allows everything, after 17 MB of spaces.
+func longWinded(t *testing.T) admissionv1.WebhookClientConfig {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		var review reviewv1.AdmissionReview
+		if err := json.NewDecoder(req.Body).Decode(&review); err != nil {
+			t.Error(err)
+			return
+		}
+		review.Response = &reviewv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(bytes.Repeat([]byte(" "), 17<<20))
+		_ = json.NewEncoder(w).Encode(review)
+	}))
+	t.Cleanup(server.Close)
+	return admissionv1.WebhookClientConfig{URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}
 }
 
 // objects are what the plugins convert with.

@@ -3,17 +3,25 @@ package admission
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/exeunt/exeunt/kind"
+	"github.com/exeunt/exeunt/kind/builtin"
 	"github.com/exeunt/exeunt/object"
 )
 
@@ -135,5 +143,86 @@ func TestNewNodeIsNotReady(t *testing.T) {
 	}
 	if len(node.Spec.Taints) != 1 || node.Spec.Taints[0] != notReady {
 		t.Errorf("the taints are %v", node.Spec.Taints)
+	}
+}
+
+// TestWhatIsCompleted: only new pods and nodes are, and a restored one is left as it was: its account may come back after it.
+func TestWhatIsCompleted(t *testing.T) {
+	t.Parallel()
+	pods, nodes := corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("nodes")
+	for name, tt := range map[string]struct {
+		resource    schema.GroupVersionResource
+		subresource string
+		operation   admission.Operation
+		restoring   bool
+		unread      bool // accounts and classes
+		account     string
+		completed   bool
+		refused     bool
+	}{
+		"a new pod":                       {resource: pods, operation: admission.Create, completed: true},
+		"a new node":                      {resource: nodes, operation: admission.Create, completed: true},
+		"a node before accounts are read": {resource: nodes, operation: admission.Create, unread: true, completed: true},
+		"a pod before accounts are read":  {resource: pods, operation: admission.Create, unread: true, refused: true},
+		"a pod of an unknown account":     {resource: pods, operation: admission.Create, account: "none", refused: true},
+		"an update":                       {resource: pods, operation: admission.Update, account: "none"},
+		"a deletion":                      {resource: pods, operation: admission.Delete, account: "none"},
+		"a subresource":                   {resource: pods, subresource: "eviction", operation: admission.Create, account: "none"},
+		"a restored pod":                  {resource: pods, operation: admission.Create, restoring: true, account: "none"},
+	} {
+		p, ctx := podsIn(t), t.Context()
+		if tt.unread {
+			p.SetReadyFunc(func() bool { return false })
+		}
+		if tt.restoring {
+			ctx = kind.Restoring(ctx)
+		}
+		pod, node := &corev1.Pod{Spec: corev1.PodSpec{ServiceAccountName: tt.account, Containers: []corev1.Container{{Name: "c"}}}}, &corev1.Node{}
+		obj := runtime.Object(pod)
+		if tt.resource == nodes {
+			obj = node
+		}
+		a := admission.NewAttributesRecord(obj, nil, schema.GroupVersionKind{}, "shop", "x", tt.resource, tt.subresource, tt.operation, nil, false, nil)
+		var err error
+		synctest.Test(t, func(*testing.T) { err = p.admit(ctx, a) }) // the library waits for ten seconds
+		if tt.refused && !apierrors.IsForbidden(err) || !tt.refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if completed := pod.Spec.Tolerations != nil && pod.Spec.Volumes != nil || node.Spec.Taints != nil; completed != tt.completed {
+			t.Errorf("%s is completed: %v", name, completed)
+		}
+	}
+}
+
+// TestMapper: policies find the resource of the kind of their parameters, if its objects are stored.
+func TestMapper(t *testing.T) {
+	t.Parallel()
+	m := mapper{kinds: kind.NewRegistry(builtin.Kinds())}
+	for _, tt := range []struct {
+		group, kind, version, want string
+	}{
+		{"", "ConfigMap", "", "configmaps v1 namespace"},
+		{"", "ConfigMap", "v1", "configmaps v1 namespace"},
+		{"", "ConfigMap", "v2", ""},
+		{"", "Namespace", "", "namespaces v1 root"},
+		{"apps", "Deployment", "v1", "deployments v1 namespace"},
+		{"", "Deployment", "v1", ""},
+		{"authorization.k8s.io", "SubjectAccessReview", "v1", ""},
+		{"", "ComponentStatus", "v1", ""},
+	} {
+		gk, versions := schema.GroupKind{Group: tt.group, Kind: tt.kind}, []string{tt.version}
+		if tt.version == "" {
+			versions = nil
+		}
+		got, err := m.RESTMapping(gk, versions...)
+		if tt.want == "" {
+			if none, ok := errors.AsType[*meta.NoKindMatchError](err); !ok || none.GroupKind != gk || !slices.Equal(none.SearchedVersions, versions) {
+				t.Errorf("%s %v: %v, %v", gk, versions, got, err)
+			}
+			continue
+		}
+		if err != nil || got.GroupVersionKind.GroupKind() != gk || got.Resource.Group != tt.group || got.Resource.Resource+" "+got.Resource.Version+" "+string(got.Scope.Name()) != tt.want {
+			t.Errorf("%s %v: %+v, %v", gk, versions, got, err)
+		}
 	}
 }

@@ -443,6 +443,10 @@ func TestAggregate(t *testing.T) {
 	if _, ok := Aggregate(all["a"], all); ok {
 		t.Error("a role without an aggregation was aggregated")
 	}
+	sum.AggregationRule.ClusterRoleSelectors[1].MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Odd"}}
+	if rules, ok := Aggregate(sum, all); ok {
+		t.Errorf("a role with a selector that is none gets the rules %v; it keeps what it has", rules)
+	}
 }
 
 // BenchmarkAuthorize: a decision costs about a microsecond.

@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/exeunt/exeunt/store"
 )
 
 // OnlyWoken lets the reviews of ledgers that are made during the test wait for what wakes them, and not look by themselves.
@@ -60,6 +62,31 @@ func TestInherit(t *testing.T) {
 		}
 		if used := s.entries[0].used.Pods().Value(); test.want && used != 1 {
 			t.Errorf("%s: %d used", name, used)
+		}
+	}
+}
+
+// TestRemovedPod: a pod that used nothing any longer makes no room when it is removed at last.
+func TestRemovedPod(t *testing.T) {
+	e := &entry{uid: "q", names: []corev1.ResourceName{corev1.ResourcePods}, used: corev1.ResourceList{}}
+	e.quota.Status.Hard = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}
+	s := &space{entries: []*entry{e}, leaving: map[string]leaving{}}
+	const alive, ends = `{"metadata":{}}`, `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","deletionGracePeriodSeconds":30}}`
+	late := time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)
+	for i, step := range []struct {
+		change store.Change
+		want   int64
+	}{
+		{store.Change{Type: store.Created, UID: "a", After: []byte(alive)}, 1},
+		{store.Change{Type: store.Created, UID: "b", After: []byte(alive)}, 2},
+		{store.Change{Type: store.Updated, UID: "a", Before: []byte(alive), After: []byte(ends)}, 1},
+		{store.Change{Type: store.Removed, UID: "a", Before: []byte(ends)}, 1},
+		{store.Change{Type: store.Removed, UID: "b", Before: []byte(alive)}, 0},
+	} {
+		step.change.Key.Kind = pods
+		s.change(step.change)
+		if used := s.usedAt(e, late); used.Pods().Value() != step.want {
+			t.Errorf("after step %d: %v pods are used, want %d", i+1, used.Pods(), step.want)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -199,6 +200,30 @@ func TestLostPod(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// TestMoreThanAPage: more quotas, and more objects of a namespace, than are read at a time, are all read.
+func TestMoreThanAPage(t *testing.T) {
+	t.Parallel()
+	w := start(t, dbtest.OpenDB(t, sqldb.SQLite))
+	storetest.Create(t, w.store, storetest.Namespace(t, "a"))
+	storetest.Create(t, w.store, storetest.Namespace(t, "n"))
+	const many = 501
+	var group errgroup.Group
+	group.SetLimit(100)
+	for i := range many {
+		group.Go(func() error { return w.create("pods", fmt.Sprint("p-", i), pod) })
+		group.Go(func() error {
+			_, err := w.store.Create(t.Context(), storetest.Object(t, object.Key{Kind: "resourcequotas", Namespace: "a", Name: fmt.Sprint("q-", i)}, `,"spec":{"hard":{"secrets":"0"}}`))
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	w.quota("q", fmt.Sprintf(`{"hard":{"pods":"%d"}}`, many+1))
+	w.must("pods", "one", pod)
+	w.refused(w.create("pods", "two", pod), fmt.Sprintf("exceeded quota: q, requested: pods=1, used: pods=%d, limited: pods=%d", many+1, many+1))
 }
 
 // TestFirstQuota: the first quota of a server, and the first one of a namespace, have their status at once, and not when the queue

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/exeunt/exeunt/admission/quota"
@@ -127,6 +128,9 @@ func (w *world) status(name string) string {
 	var q corev1.ResourceQuota
 	if err := json.Unmarshal(o.Body, &q); err != nil {
 		w.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(q.Status.Hard, q.Spec.Hard) {
+		w.Errorf("the status of %s has the limits %v, not %v", name, q.Status.Hard, q.Spec.Hard)
 	}
 	used := map[string]string{}
 	for name, quantity := range q.Status.Used {
