@@ -161,3 +161,20 @@ func TestObjects(t *testing.T) {
 		}
 	})
 }
+
+// TestBadRecipients: a word that is no recipient is refused, also beside one that is: no backup is written in plain text for it.
+func TestBadRecipients(t *testing.T) {
+	made, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, recipients := range [][]string{{"nobody"}, {made.Recipient().String(), "age1nobody"}, {made.String()}} {
+		if err := CheckRecipients(recipients); err == nil {
+			t.Errorf("accepted %q", recipients)
+		}
+		var written bytes.Buffer
+		if w, err := encrypt(&written, recipients); err == nil {
+			t.Errorf("%q: encrypts for them with a %T", recipients, w)
+		}
+	}
+}

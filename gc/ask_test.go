@@ -260,6 +260,26 @@ func TestGarbageAgainWhileAsked(t *testing.T) {
 	})
 }
 
+// TestAsksBelowAnUnservedKind: that a removed owner of a kind which is not served is gone, only its review says when there is no
+// archive. The review stays until the deletes below it are admitted.
+func TestAsksBelowAnUnservedKind(t *testing.T) {
+	each(t, func(w *world) {
+		w.unserved(things, clusterThings)
+		w.hooked(nil)
+		w.add("a")
+		w.add("b", owned("a"))
+		w.add("c", owned("b"))
+		w.delete("a", background)
+		for range 4 {
+			w.settle()
+			w.clock.Advance(askRecheck)
+		}
+		w.want("")
+		w.wantAsks("")
+		w.wantQueue("")
+	})
+}
+
 // TestKillBetweenAskAndDelete: the process dies after the hook admitted the delete. The row
 // is left; another replica asks again.
 func TestKillBetweenAskAndDelete(t *testing.T) {

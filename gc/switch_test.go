@@ -168,6 +168,16 @@ func TestUnreadable(t *testing.T) {
 			}
 			return reason, nil
 		},
+		func() (any, error) {
+			if err := w.gc.Resume(ctx); err != nil {
+				return nil, err
+			}
+			paused, _, err := ReadPaused(ctx, w.store.Reader())
+			if err != nil {
+				return err, nil
+			}
+			return paused, nil
+		},
 	} {
 		dbtest.Unreadable(t, w.db, "archive archive_cascades changes gc_admission_reviews gc_object_reviews gc_state objects owners", ask)
 	}

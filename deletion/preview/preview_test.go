@@ -403,6 +403,18 @@ func TestOwnersOfItems(t *testing.T) {
 	}
 }
 
+// TestGraceOfTheObjectItself: it has the grace period that the request asks for.
+func TestGraceOfTheObjectItself(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
+	w.Create(thing{Kind: object.Namespaces, Name: "n"})
+	p := w.Create(thing{Kind: "pods", Namespace: "n", Name: "p", Rest: deletiontest.OnNode})
+	for options, want := range map[*metav1.DeleteOptions]string{{}: "has 30s of grace", {GracePeriodSeconds: new(int64(5))}: "has 5s of grace"} {
+		if status := w.preview(p, *options); len(status.Items) != 1 || status.Items[0].Reason != want {
+			t.Errorf("got %+v, want %s", status.Items, want)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), Options{})
 	w.Create(thing{Kind: object.Namespaces, Name: "n"})

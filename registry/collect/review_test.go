@@ -328,6 +328,25 @@ func TestGCAbandonedUploads(t *testing.T) {
 	})
 }
 
+// TestGCBackup: while a backup runs no bytes are removed, because its copy of the database may name them; afterwards they are.
+func TestGCBackup(t *testing.T) {
+	each(t, func(w *world) {
+		w.Blob("r", "b")
+		w.Exec(`DELETE FROM blobs WHERE digest = $1`, w.DigestOf("b"))
+		w.Exec(`INSERT INTO backups (id, target, began_at, hold_until) VALUES ('b', 't', 0, $1)`, time.Now().Add(time.Hour).UnixMilli())
+		w.settle(25 * time.Hour)
+		w.settle(time.Hour)
+		if _, err := w.Store.Stat(t.Context(), w.Paths["b"]); err != nil {
+			t.Errorf("the bytes are gone while a backup runs: %v", err)
+		}
+		w.Exec(`UPDATE backups SET hold_until = 0`)
+		w.drain()
+		if _, err := w.Store.Stat(t.Context(), w.Paths["b"]); err == nil {
+			t.Error("the bytes stay after the backup")
+		}
+	})
+}
+
 // TestGCSweep: unknown bytes are removed when they are old enough.
 func TestGCSweep(t *testing.T) {
 	each(t, func(w *world) {

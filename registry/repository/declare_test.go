@@ -1,13 +1,18 @@
 package repository
 
 import (
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/exeunt/exeunt/access/accesstest"
 	"github.com/exeunt/exeunt/object"
+	"github.com/exeunt/exeunt/registry"
 	v1 "github.com/exeunt/exeunt/registry/v1"
 	"github.com/exeunt/exeunt/store"
 )
@@ -124,4 +129,24 @@ func TestReservedNamespace(t *testing.T) {
 		}
 		w.wantFirstPush("kube-evil/web", 201, "")
 	})
+}
+
+// TestRefusalOfAPush: a client of the registry learns whether it may not push, or should try again, and why; an error that is no
+// answer of the API stays one of the server.
+func TestRefusalOfAPush(t *testing.T) {
+	for want, err := range map[registry.Code]error{
+		registry.Denied:          apierrors.NewForbidden(schema.GroupResource{Resource: "repositories"}, "a", errors.New("no")),
+		registry.TooManyRequests: apierrors.NewTooManyRequests("no", 1),
+		registry.Unknown:         apierrors.NewInternalError(errors.New("no")),
+		registry.Unavailable:     apierrors.NewServiceUnavailable("no"),
+	} {
+		var refused *registry.Error
+		if got := refusal(err, "what"); !errors.As(got, &refused) || refused.Code != want || !strings.HasPrefix(refused.Message, "what: ") || !strings.HasSuffix(refused.Message, "no") {
+			t.Errorf("%v: %v, want %s", err, got, want)
+		}
+	}
+	lost := errors.New("lost")
+	if got := refusal(lost, "what"); !errors.Is(got, lost) || errors.As(got, new(*registry.Error)) {
+		t.Errorf("%v: %v", lost, got)
+	}
 }

@@ -1,6 +1,7 @@
 package repository
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/exeunt/exeunt/kind/kindtest"
 	"github.com/exeunt/exeunt/object"
 	"github.com/exeunt/exeunt/sqldb"
+	"github.com/exeunt/exeunt/sqldb/dbtest"
 	"github.com/exeunt/exeunt/store"
 	"github.com/exeunt/exeunt/store/imageuse"
 )
@@ -272,5 +274,27 @@ func TestUsesLockLittle(t *testing.T) {
 		if locks > 512+10 || rows == 0 || rows > objects*named/2 {
 			t.Errorf("%d locks, and %d images", locks, rows)
 		}
+	})
+}
+
+// TestUsesUnreadable: while a part of the database cannot be read or written, images in use stay unknown, so that nothing is
+// collected: they are never known in part.
+func TestUsesUnreadable(t *testing.T) {
+	w := newWorld(t, dbtest.OpenDB(t, sqldb.SQLite), settings{})
+	w.deploy("fair", "web", "registry.example:5000/shop/web:v1")
+	dbtest.Unreadable(t, w.DB, "changes gc_settings image_uses objects", func() (any, error) {
+		w.repos.usesKnown.Store(false)
+		if err := w.Try(func(b *sqldb.Batch) {
+			b.Exec(`DELETE FROM gc_settings WHERE name = 'image_uses'`)
+			b.Exec(`DELETE FROM image_uses`)
+		}); err != nil {
+			_ = w.Try(func(b *sqldb.Batch) { b.Exec(`DELETE FROM gc_settings WHERE name = 'image_uses'`) })
+		}
+		if err := w.repos.knowUses(t.Context()); err != nil || w.repos.UsesUnknown() != nil {
+			return nil, cmp.Or(err, w.repos.UsesUnknown())
+		}
+		var n int
+		_, err := w.DB.Row(t.Context(), `SELECT count(*) FROM image_uses`, nil, &n)
+		return fmt.Sprint(n, err), nil
 	})
 }
