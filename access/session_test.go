@@ -69,10 +69,7 @@ func TestReauthenticate(t *testing.T) {
 	if err := RotateAuthority(rotated, now); err != nil {
 		t.Fatal(err)
 	}
-	var fresh Credential
-	for _, certificate := range openLocal(t, rotated).client(t).certificate.Certificate {
-		fresh.Chain = append(fresh.Chain, certificate)
-	}
+	fresh := Credential{Chain: openLocal(t, rotated).client(t).certificate.Certificate}
 	if u, ok := control.Reauthenticate(t.Context(), fresh); !ok || u.GetName() != "jane" {
 		t.Errorf("a certificate of the next authority: %v, %v", u, ok)
 	}
