@@ -116,7 +116,7 @@ func TestThrottleConnections(t *testing.T) {
 		}
 		for range 2 * failureBurst {
 			if _, ok := c.Authenticate(req(test.authorization)); ok {
-				t.Fatalf("%s: taken for somebody", name)
+				t.Fatalf("%s: authenticated", name)
 			}
 		}
 		if wait := c.Slow(req(test.authorization)); (wait > 0) != test.want {

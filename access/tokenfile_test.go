@@ -54,7 +54,7 @@ func TestTokenFile(t *testing.T) {
 		t.Errorf("the groups of a line with none: %+v", response)
 	}
 	write("rubbish\n")
-	for _, file := range []string{path, path + "-of-nobody"} {
+	for _, file := range []string{path, path + "-missing"} {
 		if all, err := OpenTokens(t.Context(), TokenOptions{File: file}, slog.New(slog.DiscardHandler)); err == nil {
 			t.Errorf("a broken file, or none, is one of %d sources", len(all))
 		}

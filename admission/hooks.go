@@ -22,7 +22,7 @@ type mutatingHook struct{ later[*mutatinghook.Plugin] }
 
 type validatingHook struct{ later[*validatinghook.Plugin] }
 
-// later is a plugin that get makes, once, and that no request needs which selects does not report.
+// later is a plugin that is made once, by the first call of get. A request asks it only if selects reports that a webhook or policy may select it.
 type later[P admission.Interface] struct {
 	get     func() (P, error)
 	selects func(admission.Attributes) bool

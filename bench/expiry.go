@@ -17,7 +17,7 @@ const (
 	// expiryPatience is how long RunExpiry waits after the last time: a controller manager with its default rate limit deletes
 	// 20 objects a second.
 	expiryPatience = 10 * time.Minute
-	// makers is how many clients make the objects, or more: their writes share commits.
+	// makers is the least number of clients that create the objects: concurrent writes share commits.
 	makers = 32
 	// expiryRate is how many writes a second other clients make, if the configuration does not say.
 	expiryRate = 50

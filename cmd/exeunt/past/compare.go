@@ -64,7 +64,7 @@ func Compare(ctx context.Context, s Session, args []string, from, to string, not
 	if err != nil {
 		return nil, err
 	}
-	states, left := [2]state{}, map[schema.GroupVersionKind]string{}
+	states, left := [2]state{}, map[schema.GroupKind]string{}
 	for i, when := range []string{from, to} {
 		prefix, err := at(when)
 		if err == nil {
@@ -84,7 +84,7 @@ func Compare(ctx context.Context, s Session, args []string, from, to string, not
 	all := maps.Clone(states[0])
 	maps.Copy(all, states[1])
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if left[all[name].GroupVersionKind()] != "" { // it was seen at one of the times
+		if left[all[name].GroupVersionKind().GroupKind()] != "" { // it was read at one of the times
 			continue
 		}
 		was, is := states[0][name], states[1][name]
@@ -120,7 +120,7 @@ func objectAt(ctx context.Context, s Session, path string) (state, error) {
 
 // addContent adds the objects of a namespace to the Namespace, without their status. Kinds whose history is not
 // kept, or not for this client, are left out, and added to left with a note.
-func (all state) addContent(ctx context.Context, s Session, namespace, prefix string, left map[schema.GroupVersionKind]string) error {
+func (all state) addContent(ctx context.Context, s Session, namespace, prefix string, left map[schema.GroupKind]string) error {
 	for _, o := range all {
 		delete(o.Object, "status")
 	}
@@ -132,7 +132,7 @@ func (all state) addContent(ctx context.Context, s Session, namespace, prefix st
 		revision, err := all.list(ctx, s, prefix+ResourcePath(gvr, namespace), gvk)
 		switch {
 		case apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err) && len(all) > 0:
-			left[gvk] = fmt.Sprintf("%s are left out: %v", gvr.Resource, err)
+			left[gvk.GroupKind()] = fmt.Sprintf("%s are left out: %v", gvr.Resource, err)
 		case err != nil:
 			return err
 		case prefix != "":

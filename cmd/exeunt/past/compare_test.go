@@ -52,19 +52,20 @@ func TestCompareNamespace(t *testing.T) {
 	s := answers{documents: map[string]string{
 		then + namespace: space, namespace: space,
 		then + "/api/v1": resources("services Service"), "/api/v1": resources("services Service"),
-		then + "/apis": `{"groups":[{"name":"x.dev","preferredVersion":{"version":"v1"}},{"name":"gone.dev","preferredVersion":{"version":"v1"}}]}`, "/apis": `{"groups":[{"name":"x.dev","preferredVersion":{"version":"v1"}}]}`,
-		then + "/apis/x.dev/v1":                   resources("services Service", "unkept Unkept"),
-		"/apis/x.dev/v1":                          resources("services Service", "late Late", "unkept Unkept"),
+		then + "/apis": `{"groups":[{"name":"x.dev","preferredVersion":{"version":"v1"}},{"name":"y.dev","preferredVersion":{"version":"v1"}},{"name":"gone.dev","preferredVersion":{"version":"v1"}}]}`, "/apis": `{"groups":[{"name":"x.dev","preferredVersion":{"version":"v1"}},{"name":"y.dev","preferredVersion":{"version":"v2"}}]}`,
+		then + "/apis/x.dev/v1": resources("services Service"),
+		"/apis/x.dev/v1":        resources("services Service", "late Late"),
+		then + "/apis/y.dev/v1": resources("unkept Unkept"), "/apis/y.dev/v2": resources("unkept Unkept"), // another version is preferred
 		then + "/apis/gone.dev/v1":                resources("parts Part"),
 		namespace + "/services":                   list("9", object("a", "1"), object("b", "1")),
 		"/apis/x.dev/v1/namespaces/shop/services": list("9", object("a", "2")),
 		"/apis/x.dev/v1/namespaces/shop/late":     list("9", object("l", "1")),
-		"/apis/x.dev/v1/namespaces/shop/unkept":   list("9", object("u", "1")),
+		"/apis/y.dev/v2/namespaces/shop/unkept":   list("9", object("u", "1")),
 	}}
 	for _, at := range []string{then, later} { // the lists after the first are of its version
 		s.documents[at+namespace+"/services"] = list("7", object("a", "1"))
 		s.documents[at+"/apis/x.dev/v1/namespaces/shop/services"] = list("7", object("a", "1"))
-		s.documents[at+"/apis/x.dev/v1/namespaces/shop/unkept"] = ""
+		s.documents[at+"/apis/y.dev/v1/namespaces/shop/unkept"] = ""
 		s.documents[at+"/apis/gone.dev/v1/namespaces/shop/parts"] = list("7", object("p", "1"))
 	}
 	var notes strings.Builder
